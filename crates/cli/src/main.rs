@@ -1,0 +1,2 @@
+//! The command `chapar`.
+fn main() {}

@@ -1,0 +1,140 @@
+//! Wire dialects: how an [`Envelope`] looks in a message of one system.
+//!
+//! Every dialect carries every field of the canonical envelope: those its system names in the
+//! place the system gave them, the others in the free part of the message. What it does not
+//! know it keeps in [`Envelope::extensions`] or [`Envelope::metadata`] and writes out again.
+
+use bytes::Bytes;
+
+use crate::envelope::Envelope;
+
+/// One way to write an envelope into a message and read it back.
+///
+/// # Contract
+/// - `decode(encode(e)) == e` for every envelope that `encode` accepts.
+/// - `encode` is deterministic: equal envelopes give equal bytes.
+/// - `decode` never panics and allocates in proportion to the message, whatever it holds.
+pub trait Dialect: Send + Sync {
+    /// The name, as it is written in configuration.
+    fn name(&self) -> &'static str;
+
+    /// Writes an envelope.
+    fn encode(&self, envelope: &Envelope) -> Result<Message, EncodeError>;
+
+    /// Reads an envelope.
+    fn decode(&self, message: &Message) -> Result<Envelope, DecodeError>;
+}
+
+/// A message as a broker or an HTTP request carries it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Message {
+    /// The topic it goes to or came on, where the dialect needs it to tell the event's type.
+    pub topic: Option<String>,
+    /// Headers in the order they are written. Names compare without case.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Bytes,
+}
+
+impl Message {
+    /// A message without headers.
+    pub fn from_body(body: impl Into<Bytes>) -> Self {
+        Message { topic: None, headers: Vec::new(), body: body.into() }
+    }
+
+    /// The first header of this name, whatever its case.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
+        found.map(|(_, value)| value.as_str())
+    }
+}
+
+/// Why an envelope cannot be written in a dialect.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EncodeError {
+    /// The payload's media type has no place in the dialect.
+    #[error("the {dialect} dialect carries {carries} only, the payload is {found}; {advice}")]
+    PayloadKind {
+        /// The dialect.
+        dialect: &'static str,
+        /// What it carries.
+        carries: &'static str,
+        /// What it was given.
+        found: String,
+        /// What to do instead.
+        advice: &'static str,
+    },
+    /// A field that the dialect cannot do without is not set.
+    #[error("the {dialect} dialect needs {field}, and the envelope has none")]
+    Missing {
+        /// The dialect.
+        dialect: &'static str,
+        /// The field, by its name on the wire.
+        field: &'static str,
+    },
+    /// The Protobuf message is not known.
+    #[error("no Protobuf message is registered for event type {0:?}; add it to the profile's [messages]")]
+    UnknownMessage(String),
+    /// The payload does not fit the registered message.
+    #[error("the payload does not fit the message {message}: {reason}")]
+    Message {
+        /// The message's full name.
+        message: String,
+        /// What does not fit.
+        reason: String,
+    },
+    /// A free field has the name of one that the dialect writes itself.
+    #[error("the {dialect} dialect writes {name:?} itself; rename the free field")]
+    Reserved {
+        /// The dialect.
+        dialect: &'static str,
+        /// The name.
+        name: String,
+    },
+}
+
+/// Why a message is not an envelope of a dialect.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DecodeError {
+    /// The body is larger than any event may be.
+    #[error("the message has {0} bytes, at most {MAX_MESSAGE} are read")]
+    TooLarge(usize),
+    /// The body is not JSON of the expected shape.
+    #[error("the message is not {dialect} JSON: {source}")]
+    Json {
+        /// The dialect.
+        dialect: &'static str,
+        /// What the parser found, with line and column.
+        source: serde_json::Error,
+    },
+    /// The body is not the expected Protobuf message.
+    #[error("the message is not the Protobuf message {message}: {reason}")]
+    Protobuf {
+        /// The message's full name.
+        message: String,
+        /// What the parser found.
+        reason: String,
+    },
+    /// A mandatory field is not there.
+    #[error("the message has no {0}, which is mandatory")]
+    Missing(String),
+    /// A field is there, but its value is wrong.
+    #[error("{field} is {value}: {reason}")]
+    Invalid {
+        /// The field, by its name on the wire.
+        field: String,
+        /// The value, shortened.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The type of the event cannot be told from the message.
+    #[error("the message does not say its event type; a meridian message needs the topic it came on")]
+    UnknownType,
+}
+
+/// The largest body that a dialect reads, in bytes: far above what an event may have, and far
+/// below what hurts.
+pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;

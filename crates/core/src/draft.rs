@@ -1,0 +1,286 @@
+//! Making a new event.
+
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::envelope::{
+    Actor, Aggregate, Envelope, Payload, PayloadError, Producer, Tenant, TraceContext,
+};
+use crate::id::Id;
+use crate::port::{Clock, Ids};
+use crate::profile::{IdempotencyRule, Profile};
+use crate::rules::{self, Violations};
+
+/// A typed event: a payload that knows its subject and its aggregate.
+///
+/// ```
+/// use chapar_core::{Event, Tenant};
+///
+/// #[derive(serde::Serialize, serde::Deserialize)]
+/// struct BookingConfirmed { reservation: String, version: u32 }
+///
+/// impl Event for BookingConfirmed {
+///     const SUBJECT: &'static str = "melmastoon.reservation.booking.confirmed.v1";
+///     const AGGREGATE: &'static str = "booking";
+///     fn aggregate_id(&self) -> String { self.reservation.clone() }
+///     fn intent(&self) -> Option<String> {
+///         Some(format!("{}:confirmed:{}", self.reservation, self.version))
+///     }
+/// }
+///
+/// let tenant: Tenant = "acme".parse()?;
+/// let draft = BookingConfirmed { reservation: "res_1".into(), version: 2 }.for_tenant(&tenant)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait Event: Serialize {
+    /// The versioned subject.
+    const SUBJECT: &'static str;
+    /// The kind of aggregate it is about.
+    const AGGREGATE: &'static str;
+
+    /// The aggregate it is about.
+    fn aggregate_id(&self) -> String;
+
+    /// A key that is the same whenever the same business intent is carried out again.
+    ///
+    /// A system whose profile demands idempotency keys refuses the event without one.
+    fn intent(&self) -> Option<String> {
+        None
+    }
+
+    /// The draft of this event for a tenant.
+    fn for_tenant(&self, tenant: &Tenant) -> Result<Draft, PayloadError> {
+        let aggregate = Aggregate {
+            kind: Self::AGGREGATE.into(),
+            id: self.aggregate_id(),
+            version: None,
+        };
+        let mut draft =
+            Draft::new(Self::SUBJECT, tenant.clone(), aggregate, Payload::json(self)?);
+        draft.idempotency_key = self.intent();
+        Ok(draft)
+    }
+}
+
+/// An event on its way to being appended.
+///
+/// What is mandatory is an argument of [`Draft::new`]; everything else has a default or comes
+/// from the [`Profile`] and the producing service when the draft is [sealed](Draft::seal).
+#[derive(Debug, Clone)]
+#[must_use = "a draft does nothing until it is appended"]
+pub struct Draft {
+    subject: String,
+    tenant: Tenant,
+    aggregate: Aggregate,
+    payload: Payload,
+    content_type: Option<String>,
+    schema: Option<String>,
+    correlation: Option<Id>,
+    causation: Option<Id>,
+    actor: Option<Actor>,
+    occurred_at: Option<Timestamp>,
+    idempotency_key: Option<String>,
+    ordering_key: Option<String>,
+    retention: Option<String>,
+    residency: Option<String>,
+    offline_replay: bool,
+    thin: bool,
+    ai_provenance: Option<Value>,
+    trace: Option<TraceContext>,
+    metadata: std::collections::BTreeMap<String, Value>,
+}
+
+impl Draft {
+    /// A draft with everything that no event can do without.
+    pub fn new(
+        subject: impl Into<String>,
+        tenant: Tenant,
+        aggregate: Aggregate,
+        payload: Payload,
+    ) -> Self {
+        Draft {
+            subject: subject.into(),
+            tenant,
+            aggregate,
+            payload,
+            content_type: None,
+            schema: None,
+            correlation: None,
+            causation: None,
+            actor: None,
+            occurred_at: None,
+            idempotency_key: None,
+            ordering_key: None,
+            retention: None,
+            residency: None,
+            offline_replay: false,
+            thin: false,
+            ai_provenance: None,
+            trace: None,
+            metadata: Default::default(),
+        }
+    }
+
+    /// Joins the causation chain of `parent`: same correlation, trace and actor, caused by it.
+    pub fn caused_by(mut self, parent: &Envelope) -> Self {
+        self.correlation = Some(parent.correlation.clone());
+        self.causation = Some(parent.id.clone());
+        self.trace = self.trace.or_else(|| parent.trace.clone());
+        self.actor = self.actor.or_else(|| parent.actor.clone());
+        self
+    }
+
+    /// Belongs to the correlation that a request brought along.
+    pub fn correlated(mut self, correlation: Id) -> Self {
+        self.correlation = Some(correlation);
+        self
+    }
+
+    /// Names the command or request that caused it.
+    pub fn caused_by_id(mut self, causation: Id) -> Self {
+        self.causation = Some(causation);
+        self
+    }
+
+    /// Names who set it in motion.
+    pub fn by(mut self, actor: Actor) -> Self {
+        self.actor = Some(actor);
+        self
+    }
+
+    /// Sets the aggregate's version after the change.
+    pub fn aggregate_version(mut self, version: i64) -> Self {
+        self.aggregate.version = Some(version);
+        self
+    }
+
+    /// Sets when the fact occurred, where that is not now.
+    pub fn occurred_at(mut self, at: Timestamp) -> Self {
+        self.occurred_at = Some(at);
+        self
+    }
+
+    /// Sets the key of the business intent.
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.idempotency_key = Some(key.into());
+        self
+    }
+
+    /// Sets the ordering key, where the profile's template is not meant.
+    pub fn ordering_key(mut self, key: impl Into<String>) -> Self {
+        self.ordering_key = Some(key.into());
+        self
+    }
+
+    /// Sets the retention class.
+    pub fn retention(mut self, class: impl Into<String>) -> Self {
+        self.retention = Some(class.into());
+        self
+    }
+
+    /// Sets the region the data must stay in.
+    pub fn residency(mut self, region: impl Into<String>) -> Self {
+        self.residency = Some(region.into());
+        self
+    }
+
+    /// Names the payload's schema with its content hash.
+    pub fn schema(mut self, uri: impl Into<String>) -> Self {
+        self.schema = Some(uri.into());
+        self
+    }
+
+    /// Names the payload's media type, where it is not JSON.
+    pub fn content_type(mut self, media_type: impl Into<String>) -> Self {
+        self.content_type = Some(media_type.into());
+        self
+    }
+
+    /// Marks an event that a device emitted while offline.
+    pub fn offline_replay(mut self) -> Self {
+        self.offline_replay = true;
+        self
+    }
+
+    /// Declares a thin event: an id, a change type and a reference instead of the facts.
+    pub fn thin(mut self) -> Self {
+        self.thin = true;
+        self
+    }
+
+    /// Says how an AI came to this.
+    pub fn ai_provenance(mut self, provenance: Value) -> Self {
+        self.ai_provenance = Some(provenance);
+        self
+    }
+
+    /// Sets the trace context.
+    pub fn trace(mut self, trace: TraceContext) -> Self {
+        self.trace = Some(trace);
+        self
+    }
+
+    /// Adds a free fact.
+    pub fn metadata(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
+        self.metadata.insert(name.into(), value.into());
+        self
+    }
+
+    /// Completes the draft by the system's profile and checks it against every rule.
+    ///
+    /// All broken rules are reported at once.
+    pub fn seal(
+        self,
+        profile: &Profile,
+        producer: &Producer,
+        clock: &dyn Clock,
+        ids: &dyn Ids,
+    ) -> Result<Envelope, Violations> {
+        let subject = profile.subject(&self.subject).map_err(Violations::from)?;
+        let now = clock.now();
+        let tenant = profile.fixed_tenant.clone().unwrap_or(self.tenant);
+        let id = ids.next(profile.event_ids, now);
+        let idempotency_key = match (self.idempotency_key, profile.idempotency) {
+            (None, IdempotencyRule::EventId) => Some(id.to_string()),
+            (key, _) => key,
+        };
+        let ordering_key = self
+            .ordering_key
+            .unwrap_or_else(|| profile.key_template.fill(&tenant, &self.aggregate.id));
+        let envelope = Envelope {
+            id,
+            event_type: subject.event_type().to_owned(),
+            version: subject.version(),
+            schema: self.schema,
+            correlation: self
+                .correlation
+                .unwrap_or_else(|| ids.next(profile.correlation_ids, now)),
+            causation: self.causation,
+            actor: self.actor,
+            occurred_at: self.occurred_at.unwrap_or(now),
+            ingested_at: None,
+            written_at: None,
+            producer: producer.clone(),
+            source: None,
+            content_type: self.content_type,
+            idempotency_key,
+            ordering_key: Some(ordering_key),
+            aggregate: Some(self.aggregate),
+            retention: self
+                .retention
+                .or_else(|| profile.retention_of(subject.as_str()).map(str::to_owned)),
+            residency: self.residency.or_else(|| profile.default_residency.clone()),
+            offline_replay: self.offline_replay,
+            ai_provenance: self.ai_provenance,
+            outbox_id: None,
+            trace: self.trace,
+            metadata: self.metadata,
+            extensions: Default::default(),
+            payload: self.payload,
+            tenant,
+        };
+        rules::check(&envelope, profile, self.thin)?;
+        Ok(envelope)
+    }
+}

@@ -1,0 +1,281 @@
+//! The canonical envelope: one shape in memory for every system and dialect.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::id::Id;
+
+/// One event with everything that is known about it.
+///
+/// It holds the union of what the supported systems put into their envelopes; a
+/// [dialect](crate::dialect) maps it to and from the bytes of one of them. A new one is made
+/// from a [`Draft`](crate::Draft), which cannot forget what is mandatory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Envelope {
+    /// Globally unique; the key of exactly-once application.
+    pub id: Id,
+    /// The subject without its version, such as `melmastoon.reservation.booking.confirmed`.
+    pub event_type: String,
+    /// The version of the event's contract, from 1.
+    pub version: u32,
+    /// Where the payload's schema lies, with its content hash.
+    pub schema: Option<String>,
+    /// Whose event this is.
+    pub tenant: Tenant,
+    /// Groups everything that one request set in motion.
+    pub correlation: Id,
+    /// The event or command that caused this one.
+    pub causation: Option<Id>,
+    /// Who set it in motion.
+    pub actor: Option<Actor>,
+    /// When the fact occurred, by the producer's clock.
+    pub occurred_at: Timestamp,
+    /// When the backbone took it in.
+    pub ingested_at: Option<Timestamp>,
+    /// When the row was written, by the database's clock.
+    pub written_at: Option<Timestamp>,
+    /// Which program made it.
+    pub producer: Producer,
+    /// The CloudEvents source, where it is not simply the producing service.
+    pub source: Option<String>,
+    /// The payload's media type, where it is not JSON.
+    pub content_type: Option<String>,
+    /// Deterministic key of the business intent behind the event.
+    pub idempotency_key: Option<String>,
+    /// Events of one key are applied in commit order.
+    pub ordering_key: Option<String>,
+    /// The aggregate whose change this is.
+    pub aggregate: Option<Aggregate>,
+    /// The retention class declared for the event.
+    pub retention: Option<String>,
+    /// The region the data must stay in.
+    pub residency: Option<String>,
+    /// Emitted offline by a device and replayed on sync.
+    pub offline_replay: bool,
+    /// How an AI came to this, mandatory for AI events. A JSON object.
+    pub ai_provenance: Option<Value>,
+    /// The row of the outbox it came through.
+    pub outbox_id: Option<Id>,
+    /// The distributed trace it belongs to.
+    pub trace: Option<TraceContext>,
+    /// Free, non-routing facts, bounded by the [rules](crate::rules).
+    pub metadata: BTreeMap<String, Value>,
+    /// Fields of the wire that no dialect of ours knows, kept for the way out.
+    pub extensions: BTreeMap<String, Value>,
+    /// The domain's own part.
+    pub payload: Payload,
+}
+
+impl Envelope {
+    /// The versioned subject: `event_type` and `.v<version>`.
+    pub fn subject(&self) -> String {
+        format!("{}.v{}", self.event_type, self.version)
+    }
+}
+
+/// The owner of an event's data, or the platform itself.
+///
+/// ```
+/// use chapar_core::Tenant;
+/// let tenant: Tenant = "acme".parse()?;
+/// assert!(!tenant.is_platform() && Tenant::platform().is_platform());
+/// # Ok::<(), chapar_core::envelope::TenantError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tenant(Box<str>);
+
+/// Why a text is not a tenant.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0:?} is not a tenant: 1 to 128 visible characters without spaces are expected")]
+pub struct TenantError(String);
+
+impl Tenant {
+    const PLATFORM: &'static str = "platform";
+
+    /// The platform itself, for the few events that belong to no tenant.
+    pub fn platform() -> Self {
+        Tenant(Self::PLATFORM.into())
+    }
+
+    /// Whether this is [`Tenant::platform`].
+    pub fn is_platform(&self) -> bool {
+        &*self.0 == Self::PLATFORM
+    }
+
+    /// The text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl FromStr for Tenant {
+    type Err = TenantError;
+
+    fn from_str(text: &str) -> Result<Self, TenantError> {
+        let odd = |c: char| c.is_control() || c.is_whitespace();
+        if text.is_empty() || text.len() > 128 || text.contains(odd) {
+            return Err(TenantError(text.chars().take(140).collect()));
+        }
+        Ok(Tenant(text.into()))
+    }
+}
+
+impl fmt::Display for Tenant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl Serialize for Tenant {
+    fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.serialize_str(&self.0)
+    }
+}
+
+impl<'de> Deserialize<'de> for Tenant {
+    fn deserialize<D: serde::Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
+        let text = Cow::<'de, str>::deserialize(from)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+/// Who set an event in motion.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Actor {
+    /// What kind of principal.
+    #[serde(rename = "type")]
+    pub kind: ActorKind,
+    /// Its id in its own directory.
+    pub id: String,
+}
+
+/// The kinds of principals of all supported systems.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ActorKind {
+    /// A person.
+    User,
+    /// The platform on its own account.
+    System,
+    /// Another service.
+    Service,
+    /// A holder of an API key.
+    ApiKey,
+    /// A service account.
+    ServiceAccount,
+}
+
+/// Which program made an event, for forensics and lineage.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Producer {
+    /// The service, such as `reservation-service`.
+    pub service: String,
+    /// The running instance.
+    #[serde(default)]
+    pub instance: String,
+    /// The revision it was built from.
+    #[serde(default)]
+    pub commit: String,
+    /// The region it ran in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub region: Option<String>,
+}
+
+/// The aggregate that changed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Aggregate {
+    /// Its kind, such as `booking`; empty where the wire does not say.
+    pub kind: String,
+    /// Its id, unique within tenant and kind.
+    pub id: String,
+    /// Its version after the change, for consumers that look for gaps.
+    pub version: Option<i64>,
+}
+
+/// A W3C trace context, carried as it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TraceContext {
+    /// `00-<trace id>-<parent id>-<flags>`.
+    pub traceparent: String,
+    /// The vendors' part.
+    pub tracestate: Option<String>,
+}
+
+/// The domain's own part of an event, kept to the letter.
+///
+/// JSON stays text: numbers keep their digits and keys their order, and a payload that only
+/// passes through is never rebuilt.
+#[derive(Clone)]
+pub enum Payload {
+    /// A JSON value.
+    Json(Box<RawValue>),
+    /// Bytes of the envelope's content type, Protobuf among them.
+    Bytes(Bytes),
+}
+
+/// Why a payload could not be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum PayloadError {
+    /// It is not the JSON that was asked for.
+    #[error("the payload is not the expected JSON")]
+    Json(#[from] serde_json::Error),
+    /// It is bytes, and JSON was asked for.
+    #[error("the payload is {0} bytes of another media type, not JSON; read them as bytes")]
+    NotJson(usize),
+}
+
+impl Payload {
+    /// The JSON of a value.
+    pub fn json<T: Serialize + ?Sized>(value: &T) -> Result<Self, PayloadError> {
+        Ok(Payload::Json(serde_json::value::to_raw_value(value)?))
+    }
+
+    /// The JSON in a text, checked to be one value.
+    pub fn from_json_text(text: &str) -> Result<Self, PayloadError> {
+        Ok(Payload::Json(RawValue::from_string(text.to_owned())?))
+    }
+
+    /// The value that the JSON holds.
+    pub fn parse<T: DeserializeOwned>(&self) -> Result<T, PayloadError> {
+        match self {
+            Payload::Json(raw) => Ok(serde_json::from_str(raw.get())?),
+            Payload::Bytes(bytes) => Err(PayloadError::NotJson(bytes.len())),
+        }
+    }
+
+    /// The bytes, JSON text included.
+    pub fn as_bytes(&self) -> &[u8] {
+        match self {
+            Payload::Json(raw) => raw.get().as_bytes(),
+            Payload::Bytes(bytes) => bytes,
+        }
+    }
+}
+
+impl PartialEq for Payload {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Payload::Json(a), Payload::Json(b)) => a.get() == b.get(),
+            (Payload::Bytes(a), Payload::Bytes(b)) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Debug for Payload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Payload::Json(raw) => write!(f, "Json({})", raw.get()),
+            Payload::Bytes(bytes) => write!(f, "Bytes({bytes:?})"),
+        }
+    }
+}

@@ -1,0 +1,26 @@
+//! The contracts of Chapar, without I/O.
+//!
+//! Everything here is data, rules and decisions: the canonical [`Envelope`] and its wire
+//! [dialects](dialect), [subjects](subject), [ids](id), [profiles](profile), the
+//! [rules](rules) an event must keep, the [ports](port) that adapters implement, and the
+//! [state machines](machine) that the engine drives. Nothing in this crate opens a socket,
+//! a file or a clock of its own, which is what lets a test turn time by hand.
+
+pub mod dialect;
+pub mod draft;
+pub mod envelope;
+pub mod id;
+pub mod machine;
+pub mod port;
+pub mod profile;
+pub mod rules;
+pub mod subject;
+
+pub use draft::{Draft, Event};
+pub use envelope::{
+    Actor, ActorKind, Aggregate, Envelope, Payload, PayloadError, Producer, Tenant, TraceContext,
+};
+pub use id::{Id, IdKind};
+pub use profile::Profile;
+pub use rules::{Code, Violation, Violations};
+pub use subject::{Grammar, Subject, SubjectError};

@@ -1,0 +1,244 @@
+//! Lanes: work in parallel, but one key at a time and in order.
+
+use std::collections::{HashMap, VecDeque};
+
+/// Hands out items so that no two of a key are worked on at once and each key keeps its order.
+///
+/// Keys take turns: a key that has been served goes to the back of the line, so a long one
+/// does not starve the others. Items without a key take any turn. The number of items held is
+/// bounded by the caller asking [`Lanes::room`] before it fetches more.
+#[derive(Debug)]
+pub struct Lanes<T> {
+    capacity: usize,
+    held: usize,
+    keys: HashMap<String, Lane<T>>,
+    ready: VecDeque<Turn<T>>,
+}
+
+#[derive(Debug)]
+struct Lane<T> {
+    waiting: VecDeque<T>,
+    busy: bool,
+}
+
+#[derive(Debug)]
+enum Turn<T> {
+    Key(String),
+    Loose(T),
+}
+
+/// An item that was handed out, with the key to give back.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Taken<T> {
+    /// The key, unless the item has none.
+    pub key: Option<String>,
+    /// The item.
+    pub item: T,
+}
+
+impl<T> Lanes<T> {
+    /// Lanes that hold at most `capacity` items, those being worked on included.
+    pub fn new(capacity: usize) -> Self {
+        Lanes { capacity, held: 0, keys: HashMap::new(), ready: VecDeque::new() }
+    }
+
+    /// How many more items fit.
+    pub fn room(&self) -> usize {
+        self.capacity.saturating_sub(self.held)
+    }
+
+    /// Whether nothing is held.
+    pub fn is_empty(&self) -> bool {
+        self.held == 0
+    }
+
+    /// Puts an item behind the others of its key.
+    pub fn push(&mut self, key: Option<String>, item: T) {
+        self.held += 1;
+        let Some(key) = key else {
+            self.ready.push_back(Turn::Loose(item));
+            return;
+        };
+        let lane = self
+            .keys
+            .entry(key.clone())
+            .or_insert_with(|| Lane { waiting: VecDeque::new(), busy: false });
+        lane.waiting.push_back(item);
+        if !lane.busy && lane.waiting.len() == 1 {
+            self.ready.push_back(Turn::Key(key));
+        }
+    }
+
+    /// Takes at most `max` items, each of another key, none of a key that is busy.
+    pub fn take(&mut self, max: usize) -> Vec<Taken<T>> {
+        let mut taken = Vec::new();
+        while taken.len() < max
+            && let Some(turn) = self.ready.pop_front()
+        {
+            match turn {
+                Turn::Loose(item) => taken.push(Taken { key: None, item }),
+                Turn::Key(key) => {
+                    let lane = self.keys.get_mut(&key).expect("a ready key has a lane");
+                    let item = lane.waiting.pop_front().expect("a ready lane has an item");
+                    lane.busy = true;
+                    taken.push(Taken { key: Some(key), item });
+                }
+            }
+        }
+        taken
+    }
+
+    /// Takes at most `max` items for one transaction: all that wait of a key in a row, before
+    /// the next key. The whole run of a key is busy until [`Lanes::done`] has been called for
+    /// each of its items.
+    pub fn take_runs(&mut self, max: usize) -> Vec<Taken<T>> {
+        let mut taken = Vec::new();
+        while taken.len() < max
+            && let Some(turn) = self.ready.pop_front()
+        {
+            match turn {
+                Turn::Loose(item) => taken.push(Taken { key: None, item }),
+                Turn::Key(key) => {
+                    let lane = self.keys.get_mut(&key).expect("a ready key has a lane");
+                    lane.busy = true;
+                    let run = lane.waiting.len().min(max - taken.len());
+                    let run = lane.waiting.drain(..run);
+                    taken.extend(run.map(|item| Taken { key: Some(key.clone()), item }));
+                }
+            }
+        }
+        taken
+    }
+
+    /// A key's work is finished, `items` of it; its next item may be taken.
+    pub fn done(&mut self, key: Option<&str>, items: usize) {
+        self.held = self.held.saturating_sub(items);
+        let Some(key) = key else { return };
+        let Some(lane) = self.keys.get_mut(key) else { return };
+        lane.busy = false;
+        if lane.waiting.is_empty() {
+            self.keys.remove(key);
+        } else {
+            self.ready.push_back(Turn::Key(key.to_owned()));
+        }
+    }
+
+    /// Puts items of a key back in front, in the order given, because they were not applied.
+    pub fn put_back(&mut self, key: &str, items: Vec<T>) {
+        let Some(lane) = self.keys.get_mut(key) else { return };
+        lane.busy = false;
+        for item in items.into_iter().rev() {
+            lane.waiting.push_front(item);
+        }
+        self.ready.push_back(Turn::Key(key.to_owned()));
+    }
+
+    /// Takes everything of a key out, because it will not be worked on here: the key is parked.
+    pub fn drain(&mut self, key: &str) -> Vec<T> {
+        let Some(lane) = self.keys.get_mut(key) else { return Vec::new() };
+        let drained: Vec<T> = lane.waiting.drain(..).collect();
+        self.held -= drained.len();
+        if !lane.busy {
+            self.keys.remove(key);
+            self.ready.retain(|turn| !matches!(turn, Turn::Key(ready) if ready == key));
+        }
+        drained
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn keys<T>(taken: &[Taken<T>]) -> Vec<&str> {
+        taken.iter().filter_map(|t| t.key.as_deref()).collect()
+    }
+
+    #[test]
+    fn a_busy_key_does_not_delay_its_neighbours() {
+        let mut lanes = Lanes::new(10);
+        for (key, n) in [("a", 1), ("a", 2), ("b", 1)] {
+            lanes.push(Some(key.into()), n);
+        }
+        assert_eq!(keys(&lanes.take(9)), ["a", "b"]);
+        assert!(lanes.take(9).is_empty(), "both keys are busy");
+        lanes.done(Some("a"), 1);
+        assert_eq!(lanes.take(9), [Taken { key: Some("a".into()), item: 2 }]);
+    }
+
+    #[test]
+    fn items_without_a_key_wait_for_nobody() {
+        let mut lanes = Lanes::new(10);
+        lanes.push(None, 1);
+        lanes.push(None, 2);
+        assert_eq!(lanes.take(9).len(), 2);
+    }
+
+    #[test]
+    fn a_run_takes_all_that_waits_of_a_key_in_order() {
+        let mut lanes = Lanes::new(10);
+        for (key, n) in [("a", 1), ("b", 1), ("a", 2)] {
+            lanes.push(Some(key.into()), n);
+        }
+        let taken = lanes.take_runs(9);
+        assert_eq!(taken.iter().map(|t| t.item).collect::<Vec<_>>(), [1, 2, 1]);
+        lanes.put_back("a", vec![1, 2]);
+        lanes.done(Some("b"), 1);
+        assert_eq!(lanes.take_runs(1)[0].item, 1);
+        lanes.done(Some("a"), 1);
+        assert_eq!((lanes.take_runs(9)[0].item, lanes.room()), (2, 9));
+    }
+
+    #[test]
+    fn a_drained_key_gives_up_its_room() {
+        let mut lanes = Lanes::new(3);
+        for n in 0..3 {
+            lanes.push(Some("a".into()), n);
+        }
+        assert_eq!(lanes.room(), 0);
+        lanes.take(1);
+        assert_eq!(lanes.drain("a"), [1, 2]);
+        lanes.done(Some("a"), 1);
+        assert!(lanes.is_empty() && lanes.take(1).is_empty());
+    }
+
+    proptest! {
+        /// Whatever is pushed, taken and finished in whatever order: every item comes out once,
+        /// each key in order, and never two of a key at a time.
+        #[test]
+        fn every_item_once_and_each_key_in_order(
+            pushes in prop::collection::vec(0u8..5, 1..80),
+            finish in prop::collection::vec(any::<prop::sample::Index>(), 200),
+            runs: bool,
+        ) {
+            let mut lanes = Lanes::new(usize::MAX);
+            for (n, key) in pushes.iter().enumerate() {
+                lanes.push(Some(key.to_string()), n);
+            }
+            let mut out: HashMap<String, Vec<usize>> = HashMap::new();
+            let mut working: Vec<(String, usize)> = Vec::new();
+            for index in finish {
+                let taken = if runs { lanes.take_runs(4) } else { lanes.take(2) };
+                for t in taken {
+                    let key = t.key.unwrap();
+                    match working.iter_mut().find(|(busy, _)| *busy == key) {
+                        Some((_, n)) if runs => *n += 1,
+                        Some(_) => prop_assert!(false, "{key} is worked on twice"),
+                        None => working.push((key.clone(), 1)),
+                    }
+                    out.entry(key).or_default().push(t.item);
+                }
+                if !working.is_empty() {
+                    let (key, n) = working.swap_remove(index.index(working.len()));
+                    lanes.done(Some(&key), n);
+                }
+            }
+            prop_assert!(lanes.is_empty());
+            prop_assert_eq!(out.values().map(Vec::len).sum::<usize>(), pushes.len());
+            for items in out.values() {
+                prop_assert!(items.is_sorted());
+            }
+        }
+    }
+}

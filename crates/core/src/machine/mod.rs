@@ -1,0 +1,9 @@
+//! Pure state machines: what happened and what time it is go in, what to do next comes out.
+//!
+//! None of them waits, spawns or reads a clock, so a test can run thousands of schedules in a
+//! second. The engine drives them with thin adapters.
+
+pub mod failure;
+pub mod lanes;
+pub mod lease;
+pub mod retry;

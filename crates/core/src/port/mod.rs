@@ -1,0 +1,23 @@
+//! Ports: what the engine needs from the world, with the contract written on each trait.
+//!
+//! The engine owns no socket, file, clock or dice. Adapters in `sql` and `transports` bring
+//! them, and so does the test harness, with a clock to turn and dice to load.
+
+mod clock;
+mod effects;
+mod outbox;
+mod transport;
+
+use std::future::Future;
+use std::pin::Pin;
+
+pub use clock::{Clock, Ids, ManualClock, SeededIds, SystemClock, SystemIds};
+pub use effects::{Effect, EffectError, Effects};
+pub use outbox::{LeaseLost, Outbox, OutboxError, OutboxRow, Outcome, Shard, ShardLease};
+pub use transport::{
+    Delivery, Features, Outgoing, Position, Receipt, SeekTo, Subscription, SubscriptionSpec,
+    Token, TopicSpec, Transport, TransportError,
+};
+
+/// A future that a port returns, boxed so that ports can be chosen at run time by URL.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;

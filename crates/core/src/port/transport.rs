@@ -1,0 +1,219 @@
+use std::time::Duration;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use crate::id::Id;
+use crate::port::BoxFuture;
+
+/// A message on its way to a transport.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outgoing {
+    /// The event; a transport that dedupes does it by this id.
+    pub id: Id,
+    /// Where it goes.
+    pub topic: String,
+    /// Messages of one key are delivered in the order they were acknowledged in.
+    pub key: Option<String>,
+    /// Headers.
+    pub headers: Vec<(String, String)>,
+    /// Body.
+    pub body: Bytes,
+}
+
+/// Where a message lies in the transport.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// The partition, shard or stream partition.
+    pub partition: u32,
+    /// Ascending within the partition.
+    pub offset: u64,
+}
+
+/// The transport has the message durably.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Receipt {
+    /// Where it lies.
+    pub position: Position,
+    /// It was there before, under the same id.
+    pub duplicate: bool,
+}
+
+/// Names one delivery for its acknowledgement.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Token {
+    /// Where the message lies.
+    pub position: Position,
+    /// What else the transport needs to know it by.
+    pub handle: Option<Box<str>>,
+}
+
+/// A message that has arrived at a subscription.
+#[derive(Debug, Clone)]
+pub struct Delivery {
+    /// For its acknowledgement.
+    pub token: Token,
+    /// The topic it came on.
+    pub topic: String,
+    /// Its ordering key.
+    pub key: Option<String>,
+    /// Headers.
+    pub headers: Vec<(String, String)>,
+    /// Body.
+    pub body: Bytes,
+    /// Which delivery of the message this is, from 1, as far as the transport counts.
+    pub attempt: u32,
+    /// When the transport took it.
+    pub published_at: Timestamp,
+}
+
+/// Who wants which messages.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SubscriptionSpec {
+    /// The consumer's name: each subscription gets its own copy of every message.
+    pub name: String,
+    /// The topics.
+    pub topics: Vec<String>,
+    /// How long a delivery may take before it counts as lost.
+    pub ack_deadline: Duration,
+    /// The most messages that are delivered and not yet acknowledged.
+    pub max_in_flight: usize,
+}
+
+/// A topic as it should be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TopicSpec {
+    /// Its name.
+    pub name: String,
+    /// Its number of partitions, where the transport has them.
+    pub partitions: u32,
+    /// How long messages are kept.
+    pub retention: Duration,
+}
+
+/// Where to set a subscription.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SeekTo {
+    /// The first message that is kept.
+    Beginning,
+    /// Behind the last.
+    End,
+    /// The first message taken at or after this time.
+    Time(Timestamp),
+    /// This very message.
+    Position(Position),
+}
+
+/// What a transport can do beyond what all must.
+///
+/// Order within a key, redelivery, fan-out, durability and deduplication by id are not listed
+/// here, because none may lack them.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Features {
+    /// Keeps the order of a key when a publish in the middle fails, so that several of a key
+    /// may be in flight.
+    pub ordered_in_flight: bool,
+    /// Can set a subscription to a time.
+    pub seek_time: bool,
+    /// Can set a subscription to a position.
+    pub seek_position: bool,
+    /// Can hand a message back for later with a delay.
+    pub delayed_nack: bool,
+    /// Takes messages of 1 MiB.
+    pub mebibyte: bool,
+}
+
+/// Why a transport did not do it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TransportError {
+    /// It may work later.
+    #[error("the transport is not available: {0}")]
+    Unavailable(String),
+    /// It will not take this message, ever.
+    #[error("the transport refuses the message: {0}")]
+    Refused(String),
+    /// The set-up is wrong.
+    #[error("the transport is not set up for this: {0}")]
+    Setup(String),
+    /// The delivery is not ours any more: its deadline has passed or its partition has moved.
+    #[error("the delivery is not ours any more")]
+    Expired,
+    /// The transport cannot do this; see [`Features`].
+    #[error("this transport cannot {0}")]
+    Unsupported(&'static str),
+}
+
+impl TransportError {
+    /// Whether trying the same again can help.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, TransportError::Unavailable(_))
+    }
+}
+
+/// Carries messages from relays to consumers.
+///
+/// # Contract
+/// - A message is durable once its [`Receipt`] is returned, and not before.
+/// - Publishing may be repeated with the same id; consumers must expect duplicates all the same.
+/// - Messages of one key and topic are delivered to a subscription in the order of their
+///   receipts, one process at a time, also after redelivery.
+/// - Every subscription gets every message of its topics that is published after it was made.
+pub trait Transport: Send + Sync {
+    /// What it can do.
+    fn features(&self) -> Features;
+
+    /// Creates or changes topics to be as specified; applied twice it does nothing.
+    fn apply<'a>(
+        &'a self,
+        topics: &'a [TopicSpec],
+        subscriptions: &'a [SubscriptionSpec],
+    ) -> BoxFuture<'a, Result<(), TransportError>>;
+
+    /// Publishes a batch; the answer has one entry per message, in the same order.
+    ///
+    /// Unless [`Features::ordered_in_flight`], a batch holds at most one message of a key.
+    fn publish(&self, batch: Vec<Outgoing>) -> BoxFuture<'_, Vec<Result<Receipt, TransportError>>>;
+
+    /// Joins a subscription. Several processes that join share its messages.
+    fn subscribe<'a>(
+        &'a self,
+        spec: &'a SubscriptionSpec,
+    ) -> BoxFuture<'a, Result<Box<dyn Subscription>, TransportError>>;
+
+    /// Sets a subscription to another place, for all processes that share it.
+    fn seek<'a>(
+        &'a self,
+        subscription: &'a str,
+        to: SeekTo,
+    ) -> BoxFuture<'a, Result<(), TransportError>>;
+}
+
+/// One process's part of a subscription.
+///
+/// # Contract
+/// - What is not acknowledged is delivered again, here or in another process, after its
+///   deadline, after [`Subscription::nack`], or when this value is dropped.
+/// - Acknowledging is idempotent. [`TransportError::Expired`] means that somebody else may
+///   handle the message now; a database transaction that is still open must then be rolled back.
+pub trait Subscription: Send + Sync {
+    /// Waits until there are messages or `wait` is over, and returns at most `max` of them.
+    fn fetch(
+        &self,
+        max: usize,
+        wait: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>>;
+
+    /// The messages are dealt with.
+    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>>;
+
+    /// Deliver the message again, not before `delay`.
+    fn nack<'a>(
+        &'a self,
+        token: &'a Token,
+        delay: Duration,
+    ) -> BoxFuture<'a, Result<(), TransportError>>;
+
+    /// The messages are still being worked on: start their deadline anew.
+    fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>>;
+}

@@ -1,0 +1,326 @@
+//! Profiles: what systems disagree about, as data.
+//!
+//! One engine serves every system. Where two of them want different things (ids, keys, names,
+//! retention), the difference is a field of a [`Profile`], never a fork of the code. The
+//! presets [`Profile::builtin`] come from the platforms Chapar was built for; a system of your
+//! own starts from a TOML file of the same shape.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::envelope::Tenant;
+use crate::id::IdKind;
+use crate::subject::{Grammar, Subject, SubjectError};
+
+/// Everything that one system decides for itself.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Profile {
+    /// The system's name.
+    pub name: String,
+    /// The dialect that its events speak on the wire.
+    pub dialect: DialectName,
+    /// How its subjects are spelled.
+    pub grammar: Grammar,
+    /// The kind of id its events get.
+    pub event_ids: IdKind,
+    /// The kind of id a new correlation gets.
+    pub correlation_ids: IdKind,
+    /// Whether an event must carry an idempotency key.
+    pub idempotency: IdempotencyRule,
+    /// How an ordering key is made.
+    pub key_template: KeyTemplate,
+    /// The one tenant of a system without tenants.
+    #[serde(default)]
+    pub fixed_tenant: Option<Tenant>,
+    /// How a dead-letter topic is named.
+    pub dlq_template: NameTemplate,
+    /// Payload fields that hold a tenant and must agree with the envelope.
+    #[serde(default)]
+    pub payload_tenant_fields: Vec<String>,
+    /// Subjects that may belong to the platform instead of a tenant.
+    #[serde(default)]
+    pub platform_subjects: Vec<Pattern>,
+    /// Subjects that must say how an AI came to them.
+    #[serde(default)]
+    pub ai_subjects: Vec<Pattern>,
+    /// Where cross-tenant topics may live at all.
+    #[serde(default)]
+    pub cross_tenant_spaces: Vec<Pattern>,
+    /// The registered cross-tenant topics.
+    #[serde(default)]
+    pub cross_tenant: Vec<CrossTenant>,
+    /// The regions data may be bound to; empty allows any.
+    #[serde(default)]
+    pub residencies: Vec<String>,
+    /// The region of an event that does not name one.
+    #[serde(default)]
+    pub default_residency: Option<String>,
+    /// The retention classes by name.
+    #[serde(default)]
+    pub retention: BTreeMap<String, Retention>,
+    /// Which subjects are in which class; the first match counts.
+    #[serde(default)]
+    pub retention_rules: Vec<RetentionRule>,
+    /// Service directory to the token in its subjects.
+    #[serde(default)]
+    pub services: BTreeMap<String, String>,
+    /// Subjects that break the grammar and are let through by name, each with its reason.
+    #[serde(default)]
+    pub exceptions: BTreeMap<String, String>,
+    /// The exported name of each instrument that the system has a name of its own for.
+    #[serde(default)]
+    pub metrics: BTreeMap<Instrument, String>,
+    /// Protobuf messages by event type, for dialects whose envelope lies inside the message.
+    #[serde(default)]
+    pub messages: BTreeMap<String, ProtoMessage>,
+}
+
+/// The wire dialects, by name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DialectName {
+    /// JSON as the hotel platform writes it.
+    Melmastoon,
+    /// JSON as the learning platform writes it.
+    Learning,
+    /// CloudEvents 1.0.
+    CloudEvents,
+    /// Protobuf with the envelope's fields inside the message.
+    Meridian,
+}
+
+/// Whether an event must carry an idempotency key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum IdempotencyRule {
+    /// Every event must; one without is refused.
+    Required,
+    /// It may.
+    Optional,
+    /// The event id serves where none is given.
+    EventId,
+}
+
+/// A template over `{tenant}` and `{aggregate_id}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeyTemplate(String);
+
+/// A template over `{topic}` and `{stream}`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameTemplate(String);
+
+/// A subject, or the beginning of one followed by `*`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Pattern(String);
+
+/// A topic whose readers legitimately span tenants.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CrossTenant {
+    /// The topic.
+    pub subject: String,
+    /// The only service that may publish it.
+    pub publisher: String,
+    /// The services that may read it across tenants.
+    pub readers: Vec<String>,
+}
+
+/// How long a class of events is kept, in days, and where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Retention {
+    /// In the broker.
+    pub hot_days: u32,
+    /// In the warehouse.
+    #[serde(default)]
+    pub warm_days: u32,
+    /// In cold storage.
+    #[serde(default)]
+    pub cold_days: u32,
+}
+
+/// Puts subjects into a retention class.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RetentionRule {
+    /// The class.
+    pub class: String,
+    /// Its subjects.
+    pub subjects: Vec<Pattern>,
+}
+
+/// The Protobuf message of an event.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProtoMessage {
+    /// The full name of the message.
+    pub message: String,
+    /// The field that holds the aggregate's id.
+    pub aggregate_field: String,
+    /// The kind of aggregate.
+    pub aggregate: String,
+}
+
+/// What the engine measures. A profile gives each the name its dashboards know.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[allow(missing_docs, reason = "the names are the documentation")]
+pub enum Instrument {
+    EventsPublished,
+    PublishErrors,
+    PublishDuration,
+    PublishRate,
+    OutboxUnpublished,
+    OutboxOldestUnpublished,
+    EventsConsumed,
+    ConsumeErrors,
+    ConsumeRate,
+    ProcessingDuration,
+    ConsumerLag,
+    InboxDuplicates,
+    DeadLettered,
+    DeadLetterDepth,
+    SchemaFailures,
+    SagasInFlight,
+    SagasCompleted,
+}
+
+/// Why a profile cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileError {
+    /// Not TOML of the expected shape.
+    #[error("the profile is not valid TOML of the expected shape: {0}")]
+    Toml(#[from] toml::de::Error),
+    /// A rule names a retention class that is not declared.
+    #[error("a retention rule names the class {0:?}, which [retention] does not declare")]
+    RetentionClass(String),
+    /// A cross-tenant topic lies outside the spaces for them.
+    #[error("the cross-tenant topic {0:?} lies outside cross_tenant_spaces")]
+    CrossTenant(String),
+    /// The default residency is not one of the residencies.
+    #[error("default_residency {0:?} is not one of residencies")]
+    Residency(String),
+    /// An exception is not even a subject.
+    #[error(transparent)]
+    Subject(#[from] SubjectError),
+    /// A template names something that does not exist.
+    #[error("the template {0:?} names a placeholder other than {1}")]
+    Template(String, &'static str),
+}
+
+impl Profile {
+    /// The names of the presets.
+    pub const BUILTIN: [&'static str; 4] = ["melmastoon", "meridian", "learning", "invoicing"];
+
+    /// The preset of this name.
+    pub fn builtin(name: &str) -> Option<Self> {
+        let text = match name {
+            "melmastoon" => include_str!("../profiles/melmastoon.toml"),
+            "meridian" => include_str!("../profiles/meridian.toml"),
+            "learning" => include_str!("../profiles/learning.toml"),
+            "invoicing" => include_str!("../profiles/invoicing.toml"),
+            _ => return None,
+        };
+        Some(Self::from_toml(text).expect("the presets are tested to be valid"))
+    }
+
+    /// Reads and checks a profile.
+    pub fn from_toml(text: &str) -> Result<Self, ProfileError> {
+        let profile: Profile = toml::from_str(text)?;
+        for rule in &profile.retention_rules {
+            if !profile.retention.contains_key(&rule.class) {
+                return Err(ProfileError::RetentionClass(rule.class.clone()));
+            }
+        }
+        for topic in &profile.cross_tenant {
+            if !matches_any(&profile.cross_tenant_spaces, &topic.subject) {
+                return Err(ProfileError::CrossTenant(topic.subject.clone()));
+            }
+        }
+        if let Some(region) = &profile.default_residency
+            && !profile.residencies.contains(region)
+        {
+            return Err(ProfileError::Residency(region.clone()));
+        }
+        for subject in profile.exceptions.keys() {
+            Subject::exception(subject)?;
+        }
+        check_template(&profile.key_template.0, "{tenant}", "{aggregate_id}")
+            .map_err(|t| ProfileError::Template(t, "{tenant} and {aggregate_id}"))?;
+        check_template(&profile.dlq_template.0, "{topic}", "{stream}")
+            .map_err(|t| ProfileError::Template(t, "{topic} and {stream}"))?;
+        Ok(profile)
+    }
+
+    /// Parses a subject by the system's grammar, services and named exceptions.
+    pub fn subject(&self, text: &str) -> Result<Subject, SubjectError> {
+        if self.exceptions.contains_key(text) {
+            return Subject::exception(text);
+        }
+        let tokens: Vec<String> = self.services.values().cloned().collect();
+        Subject::parse_with(self.grammar, &tokens, text)
+    }
+
+    /// The retention class of a subject.
+    pub fn retention_of(&self, subject: &str) -> Option<&str> {
+        let rule = self.retention_rules.iter().find(|rule| matches_any(&rule.subjects, subject));
+        rule.map(|rule| rule.class.as_str())
+    }
+
+    /// The exported name of an instrument.
+    pub fn metric(&self, instrument: Instrument) -> Option<&str> {
+        self.metrics.get(&instrument).map(String::as_str)
+    }
+}
+
+impl KeyTemplate {
+    /// The ordering key for an aggregate of a tenant.
+    pub fn fill(&self, tenant: &Tenant, aggregate_id: &str) -> String {
+        // The id goes in last: a tenant's name cannot smuggle a placeholder into it.
+        match self.0.split_once("{aggregate_id}") {
+            Some((before, after)) => format!(
+                "{}{aggregate_id}{}",
+                before.replace("{tenant}", tenant.as_str()),
+                after.replace("{tenant}", tenant.as_str())
+            ),
+            None => self.0.replace("{tenant}", tenant.as_str()),
+        }
+    }
+
+    /// The aggregate id inside a key of this template, where the template has one and the
+    /// key fits.
+    pub fn aggregate_id<'k>(&self, tenant: &Tenant, key: &'k str) -> Option<&'k str> {
+        let (before, after) = self.0.split_once("{aggregate_id}")?;
+        let before = before.replace("{tenant}", tenant.as_str());
+        let after = after.replace("{tenant}", tenant.as_str());
+        key.strip_prefix(before.as_str())?.strip_suffix(after.as_str())
+    }
+}
+
+impl NameTemplate {
+    /// The name for a topic in a stream.
+    pub fn fill(&self, topic: &str, stream: &str) -> String {
+        self.0.replace("{topic}", topic).replace("{stream}", stream)
+    }
+}
+
+impl Pattern {
+    /// Whether a subject is meant.
+    pub fn matches(&self, subject: &str) -> bool {
+        match self.0.strip_suffix('*') {
+            Some(start) => subject.starts_with(start),
+            None => self.0 == subject,
+        }
+    }
+}
+
+pub(crate) fn matches_any(patterns: &[Pattern], subject: &str) -> bool {
+    patterns.iter().any(|pattern| pattern.matches(subject))
+}
+
+fn check_template(template: &str, one: &str, other: &str) -> Result<(), String> {
+    let rest = template.replace(one, "").replace(other, "");
+    if rest.contains(['{', '}']) { Err(template.to_owned()) } else { Ok(()) }
+}

@@ -1,0 +1,316 @@
+//! The rules every event keeps, each with a stable code and a page in `docs/errors/`.
+
+use std::fmt;
+
+use serde::de::{IgnoredAny, MapAccess, Visitor};
+use serde_json::Value;
+
+use crate::envelope::{Envelope, Payload, Tenant};
+use crate::profile::{IdempotencyRule, Profile, matches_any};
+use crate::subject::{Subject, SubjectError};
+
+/// The most bytes of free metadata, as JSON.
+pub const MAX_METADATA: usize = 4 * 1024;
+
+/// The most bytes of a payload that is not declared thin.
+pub const MAX_PAYLOAD: usize = 256 * 1024;
+
+/// Which rule was broken. The codes never change their meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Code {
+    /// CH1001: the subject does not fit the system's grammar.
+    SubjectMalformed,
+    /// CH1002: the system demands an idempotency key.
+    IdempotencyKeyMissing,
+    /// CH1003: no tenant, and not on the allow-list for the platform.
+    TenantMissing,
+    /// CH1004: the payload names another tenant than the envelope.
+    TenantMismatch,
+    /// CH1005: an AI event without provenance.
+    AiProvenanceMissing,
+    /// CH1006: more than 4 KiB of metadata.
+    MetadataTooLarge,
+    /// CH1007: more than 256 KiB of payload, and not thin.
+    PayloadTooLarge,
+    /// CH1008: a retention class that the system does not have.
+    RetentionUnknown,
+    /// CH1009: the envelope says another type or version than the topic it came on.
+    VersionMismatch,
+    /// CH1010: a cross-tenant topic that is not registered for this service.
+    CrossTenant,
+    /// CH1011: a region that the system does not have.
+    ResidencyUnknown,
+}
+
+impl Code {
+    /// Every rule.
+    pub const ALL: [Code; 11] = [
+        Code::SubjectMalformed,
+        Code::IdempotencyKeyMissing,
+        Code::TenantMissing,
+        Code::TenantMismatch,
+        Code::AiProvenanceMissing,
+        Code::MetadataTooLarge,
+        Code::PayloadTooLarge,
+        Code::RetentionUnknown,
+        Code::VersionMismatch,
+        Code::CrossTenant,
+        Code::ResidencyUnknown,
+    ];
+
+    /// The stable code, such as `CH1002`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Code::SubjectMalformed => "CH1001",
+            Code::IdempotencyKeyMissing => "CH1002",
+            Code::TenantMissing => "CH1003",
+            Code::TenantMismatch => "CH1004",
+            Code::AiProvenanceMissing => "CH1005",
+            Code::MetadataTooLarge => "CH1006",
+            Code::PayloadTooLarge => "CH1007",
+            Code::RetentionUnknown => "CH1008",
+            Code::VersionMismatch => "CH1009",
+            Code::CrossTenant => "CH1010",
+            Code::ResidencyUnknown => "CH1011",
+        }
+    }
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One broken rule.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {reason}")]
+pub struct Violation {
+    /// Which rule.
+    pub code: Code,
+    /// How it was broken, and what to do.
+    pub reason: String,
+}
+
+/// All rules that one event broke; never empty.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Violations(Vec<Violation>);
+
+impl Violations {
+    /// The broken rules, in the order of their codes.
+    pub fn iter(&self) -> impl Iterator<Item = &Violation> {
+        self.0.iter()
+    }
+
+    /// Whether this rule is among them.
+    pub fn contains(&self, code: Code) -> bool {
+        self.0.iter().any(|violation| violation.code == code)
+    }
+}
+
+impl fmt::Display for Violations {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, violation) in self.0.iter().enumerate() {
+            if n > 0 {
+                f.write_str("; ")?;
+            }
+            violation.fmt(f)?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for Violations {}
+
+impl From<SubjectError> for Violations {
+    fn from(error: SubjectError) -> Self {
+        Violations(vec![Violation { code: Code::SubjectMalformed, reason: error.to_string() }])
+    }
+}
+
+/// Checks an event by itself. `thin` says whether its contract declares it thin.
+pub fn check(envelope: &Envelope, profile: &Profile, thin: bool) -> Result<(), Violations> {
+    let mut found = Found::default();
+    let subject = envelope.subject();
+    // A grammar without versions names its subjects by the bare type.
+    let parsed = profile.subject(&subject).or_else(|error| {
+        if envelope.version == 1 { profile.subject(&envelope.event_type).map_err(|_| error) } else { Err(error) }
+    });
+    if let Err(error) = &parsed {
+        found.add(Code::SubjectMalformed, error.to_string());
+    }
+    let subject = parsed.as_ref().map_or(subject.as_str(), Subject::as_str);
+
+    if profile.idempotency == IdempotencyRule::Required
+        && envelope.idempotency_key.as_deref().is_none_or(str::is_empty)
+    {
+        found.add(
+            Code::IdempotencyKeyMissing,
+            format!("{subject} has no idempotency key; derive one from the business intent"),
+        );
+    }
+    if envelope.tenant.is_platform()
+        && profile.fixed_tenant.is_none()
+        && !matches_any(&profile.platform_subjects, subject)
+    {
+        found.add(
+            Code::TenantMissing,
+            format!("{subject} belongs to no tenant, and platform_subjects does not list it"),
+        );
+    }
+    if let Some(other) = other_payload_tenant(envelope, profile) {
+        found.add(
+            Code::TenantMismatch,
+            format!("the payload names tenant {other}, the envelope {:?}", envelope.tenant.as_str()),
+        );
+    }
+    let explained = matches!(&envelope.ai_provenance, Some(Value::Object(p)) if !p.is_empty());
+    if matches_any(&profile.ai_subjects, subject) && !explained {
+        found.add(
+            Code::AiProvenanceMissing,
+            format!("{subject} is an AI event and carries no provenance object"),
+        );
+    }
+    let metadata = json_len(&envelope.metadata);
+    if metadata > MAX_METADATA {
+        found.add(
+            Code::MetadataTooLarge,
+            format!("the metadata has {metadata} bytes, at most {MAX_METADATA} are allowed"),
+        );
+    }
+    let payload = envelope.payload.as_bytes().len();
+    if payload > MAX_PAYLOAD && !thin {
+        found.add(
+            Code::PayloadTooLarge,
+            format!(
+                "the payload has {payload} bytes, at most {MAX_PAYLOAD} are allowed; \
+                 declare the event thin and send a reference"
+            ),
+        );
+    }
+    if let Some(class) = &envelope.retention
+        && !profile.retention.contains_key(class)
+    {
+        let known: Vec<_> = profile.retention.keys().map(String::as_str).collect();
+        found.add(
+            Code::RetentionUnknown,
+            format!("retention class {class:?} is not one of {}", known.join(", ")),
+        );
+    }
+    if let Some(topic) = profile.cross_tenant.iter().find(|topic| topic.subject == subject)
+        && topic.publisher != envelope.producer.service
+    {
+        found.add(
+            Code::CrossTenant,
+            format!("{subject} is cross-tenant and may be published by {} only", topic.publisher),
+        );
+    }
+    if let Some(region) = &envelope.residency
+        && !profile.residencies.is_empty()
+        && !profile.residencies.contains(region)
+    {
+        found.add(
+            Code::ResidencyUnknown,
+            format!("residency {region:?} is not one of {}", profile.residencies.join(", ")),
+        );
+    }
+    found.into_result()
+}
+
+/// Checks that an envelope is what the topic it came on promises.
+pub fn check_topic(envelope: &Envelope, topic: &Subject) -> Result<(), Violations> {
+    let mut found = Found::default();
+    if envelope.event_type != topic.event_type() || envelope.version != topic.version() {
+        found.add(
+            Code::VersionMismatch,
+            format!("the envelope is {}, but it came on {topic}", envelope.subject()),
+        );
+    }
+    found.into_result()
+}
+
+/// Checks that a service may read a topic across tenants.
+pub fn check_reader(profile: &Profile, subject: &str, service: &str) -> Result<(), Violations> {
+    let mut found = Found::default();
+    if let Some(topic) = profile.cross_tenant.iter().find(|topic| topic.subject == subject)
+        && topic.publisher != service
+        && !topic.readers.iter().any(|reader| reader == service)
+    {
+        found.add(
+            Code::CrossTenant,
+            format!("{service} is not registered to read the cross-tenant topic {subject}"),
+        );
+    }
+    found.into_result()
+}
+
+#[derive(Default)]
+struct Found(Vec<Violation>);
+
+impl Found {
+    fn add(&mut self, code: Code, reason: String) {
+        self.0.push(Violation { code, reason });
+    }
+
+    fn into_result(self) -> Result<(), Violations> {
+        if self.0.is_empty() { Ok(()) } else { Err(Violations(self.0)) }
+    }
+}
+
+fn other_payload_tenant(envelope: &Envelope, profile: &Profile) -> Option<String> {
+    let Payload::Json(raw) = &envelope.payload else { return None };
+    if profile.payload_tenant_fields.is_empty() {
+        return None;
+    }
+    let visitor = OtherTenant { fields: &profile.payload_tenant_fields, tenant: &envelope.tenant };
+    let mut json = serde_json::Deserializer::from_str(raw.get());
+    // A payload that is no object has no tenant field; its shape is the schema's business.
+    serde::Deserializer::deserialize_any(&mut json, visitor).unwrap_or(None)
+}
+
+/// Looks at the top level of a payload without building the rest.
+struct OtherTenant<'a> {
+    fields: &'a [String],
+    tenant: &'a Tenant,
+}
+
+impl<'de> Visitor<'de> for OtherTenant<'_> {
+    type Value = Option<String>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+        let mut other = None;
+        while let Some(key) = map.next_key::<std::borrow::Cow<'de, str>>()? {
+            if !self.fields.iter().any(|field| *field == key) {
+                map.next_value::<IgnoredAny>()?;
+                continue;
+            }
+            let value = map.next_value::<Value>()?;
+            if !value.is_null() && value.as_str() != Some(self.tenant.as_str()) {
+                other = other.or(Some(value.to_string()));
+            }
+        }
+        Ok(other)
+    }
+}
+
+fn json_len<T: serde::Serialize>(value: &T) -> usize {
+    struct Count(usize);
+    impl std::io::Write for Count {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0 += bytes.len();
+            Ok(bytes.len())
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+    let mut count = Count(0);
+    // Counting cannot fail, and a map of JSON values always serializes.
+    let _ = serde_json::to_writer(&mut count, value);
+    count.0
+}

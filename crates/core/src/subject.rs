@@ -1,0 +1,388 @@
+//! Subjects: the names of event contracts, in four grammars.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// How a system spells its subjects.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Grammar {
+    /// `melmastoon.<service>.<aggregate>.<verb_past>.v<n>`
+    Melmastoon,
+    /// `<service>.<aggregate>.<event>.v<n>[.<partition>]`
+    Learning,
+    /// `<service>.<event-name>.v<n>` in kebab case
+    Meridian,
+    /// `<domain>.<entity>.<action>`, whose version is always 1
+    Plain,
+}
+
+/// A checked subject.
+///
+/// ```
+/// use chapar_core::{Grammar, Subject};
+/// let subject = Subject::parse(Grammar::Melmastoon, "melmastoon.payment.intent.captured.v1")?;
+/// assert_eq!((subject.service(), subject.version()), ("payment", 1));
+/// let wrong = Subject::parse(Grammar::Melmastoon, "melmastoon.payment.Intent.captured.v1");
+/// assert_eq!(wrong.unwrap_err().segment(), "Intent");
+/// # Ok::<(), chapar_core::SubjectError>(())
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Subject {
+    text: Box<str>,
+    type_len: usize,
+    service: Range<usize>,
+    partition: Option<Range<usize>>,
+    version: u32,
+}
+
+/// What is wrong with a subject, and where.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("subject {subject:?}: {fault} ({position})", position = self.position())]
+pub struct SubjectError {
+    /// The text as it was given, shortened to a sane length.
+    pub subject: String,
+    /// The bytes of the offending segment.
+    pub span: Range<usize>,
+    /// What is wrong with it.
+    pub fault: Fault,
+}
+
+/// The ways in which a segment can be wrong.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Fault {
+    /// Too few or too many segments.
+    #[error("has {found} segments, but the grammar is `{grammar}`")]
+    Segments {
+        /// How many there are.
+        found: usize,
+        /// The expected form.
+        grammar: &'static str,
+    },
+    /// The first segment is not the system's prefix.
+    #[error("must start with `{0}`")]
+    Prefix(&'static str),
+    /// The service is not one of the system's.
+    #[error("is not a service of this system")]
+    UnknownService,
+    /// Not lower-case words joined by underscores.
+    #[error("must be snake_case: lower-case words joined by `_`")]
+    SnakeCase,
+    /// Not lower-case words joined by dashes.
+    #[error("must be kebab-case: lower-case words joined by `-`")]
+    KebabCase,
+    /// Not a fact that already happened.
+    #[error("must be past tense: an event is a fact that already happened")]
+    PastTense,
+    /// Not `v` and a number from 1 without leading zeros.
+    #[error("must be a version such as `v1`")]
+    Version,
+    /// Empty, or longer than a subject may be.
+    #[error("must have 1 to {MAX_SUBJECT} bytes")]
+    Length,
+    /// A partition that is not a plain token.
+    #[error("must be a partition of letters, digits, `_` or `-`")]
+    Partition,
+}
+
+/// The longest subject, in bytes. Google Pub/Sub and Kafka end at about this length.
+pub const MAX_SUBJECT: usize = 249;
+
+impl Subject {
+    /// Parses a subject that keeps every rule of the grammar.
+    pub fn parse(grammar: Grammar, text: &str) -> Result<Self, SubjectError> {
+        Self::parse_with(grammar, &[], text)
+    }
+
+    /// Like [`Subject::parse`], for a system that also lists its services.
+    ///
+    /// An empty list allows every well-formed service.
+    pub fn parse_with(
+        grammar: Grammar,
+        services: &[String],
+        text: &str,
+    ) -> Result<Self, SubjectError> {
+        Parser::new(text, grammar, services)?.parse()
+    }
+
+    /// Takes a subject that the grammar does not know, because a catalog names it as an
+    /// exception. Only length, characters and the version are looked at.
+    pub fn exception(text: &str) -> Result<Self, SubjectError> {
+        let parser = Parser::new(text, Grammar::Plain, &[])?;
+        for segment in &parser.segments {
+            let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b);
+            if segment.is_empty() || !text[segment.clone()].bytes().all(plain) {
+                return Err(parser.fault(segment.clone(), Fault::SnakeCase));
+            }
+        }
+        let service = match parser.segments.as_slice() {
+            [first, second, _, ..] if &text[first.clone()] == MELMASTOON => second.clone(),
+            [first, _, ..] => first.clone(),
+            _ => return Err(parser.segments_fault("at least two segments")),
+        };
+        let last = parser.segments.last().expect("checked above").clone();
+        match version_of(&text[last.clone()]) {
+            Some(version) => Ok(Subject {
+                text: text.into(),
+                type_len: last.start - 1,
+                service,
+                partition: None,
+                version,
+            }),
+            None => Ok(Subject {
+                text: text.into(),
+                type_len: text.len(),
+                service,
+                partition: None,
+                version: 1,
+            }),
+        }
+    }
+
+    /// The whole subject.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// The subject without version and partition: an envelope's event type.
+    pub fn event_type(&self) -> &str {
+        &self.text[..self.type_len]
+    }
+
+    /// The token of the owning service.
+    pub fn service(&self) -> &str {
+        &self.text[self.service.clone()]
+    }
+
+    /// The version, 1 where the grammar has none.
+    pub fn version(&self) -> u32 {
+        self.version
+    }
+
+    /// The trailing partition, where there is one.
+    pub fn partition(&self) -> Option<&str> {
+        self.partition.clone().map(|range| &self.text[range])
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+impl SubjectError {
+    /// The offending segment.
+    pub fn segment(&self) -> &str {
+        self.subject.get(self.span.clone()).unwrap_or_default()
+    }
+
+    /// The subject with a line under it that points at the offending segment.
+    pub fn pointer(&self) -> String {
+        let before = self.subject.get(..self.span.start).unwrap_or_default();
+        let under = self.segment().chars().count().max(1);
+        format!(
+            "{}\n{}{}",
+            self.subject,
+            " ".repeat(before.chars().count()),
+            "^".repeat(under)
+        )
+    }
+
+    fn position(&self) -> String {
+        match self.segment() {
+            "" => format!("at byte {}", self.span.start),
+            segment => format!("at byte {}: {segment:?}", self.span.start),
+        }
+    }
+}
+
+impl Grammar {
+    /// The form of a subject, for error messages and documents.
+    pub fn form(self) -> &'static str {
+        match self {
+            Grammar::Melmastoon => "melmastoon.<service>.<aggregate>.<verb_past>.v<n>",
+            Grammar::Learning => "<service>.<aggregate>.<event>.v<n>[.<partition>]",
+            Grammar::Meridian => "<service>.<event-name>.v<n>",
+            Grammar::Plain => "<domain>.<entity>.<action>",
+        }
+    }
+}
+
+const MELMASTOON: &str = "melmastoon";
+
+struct Parser<'a> {
+    text: &'a str,
+    grammar: Grammar,
+    services: &'a [String],
+    segments: Vec<Range<usize>>,
+}
+
+impl<'a> Parser<'a> {
+    fn new(text: &'a str, grammar: Grammar, services: &'a [String]) -> Result<Self, SubjectError> {
+        let mut parser = Parser { text, grammar, services, segments: Vec::new() };
+        if text.is_empty() || text.len() > MAX_SUBJECT {
+            return Err(parser.fault(0..text.len(), Fault::Length));
+        }
+        let mut start = 0;
+        for part in text.split('.') {
+            parser.segments.push(start..start + part.len());
+            start += part.len() + 1;
+        }
+        Ok(parser)
+    }
+
+    fn parse(&self) -> Result<Subject, SubjectError> {
+        let s = &self.segments;
+        match (self.grammar, s.len()) {
+            (Grammar::Melmastoon, 5) => {
+                if &self.text[s[0].clone()] != MELMASTOON {
+                    return Err(self.fault(s[0].clone(), Fault::Prefix(MELMASTOON)));
+                }
+                self.service(1, snake, Fault::SnakeCase)?;
+                self.words(2, snake, Fault::SnakeCase)?;
+                self.past(3, snake, Fault::SnakeCase, '_')?;
+                self.subject(1, 4, None)
+            }
+            (Grammar::Learning, 4 | 5) => {
+                self.service(0, snake, Fault::SnakeCase)?;
+                self.words(1, snake, Fault::SnakeCase)?;
+                self.past(2, snake, Fault::SnakeCase, '_')?;
+                let partition = s.get(4).cloned();
+                if let Some(range) = &partition
+                    && !token(&self.text[range.clone()])
+                {
+                    return Err(self.fault(range.clone(), Fault::Partition));
+                }
+                self.subject(0, 3, partition)
+            }
+            (Grammar::Meridian, 3) => {
+                self.service(0, kebab, Fault::KebabCase)?;
+                self.past(1, kebab, Fault::KebabCase, '-')?;
+                self.subject(0, 2, None)
+            }
+            (Grammar::Plain, 3) => {
+                self.service(0, kebab, Fault::KebabCase)?;
+                self.words(1, kebab, Fault::KebabCase)?;
+                self.past(2, kebab, Fault::KebabCase, '-')?;
+                Ok(Subject {
+                    text: self.text.into(),
+                    type_len: self.text.len(),
+                    service: s[0].clone(),
+                    partition: None,
+                    version: 1,
+                })
+            }
+            _ => Err(self.segments_fault(self.grammar.form())),
+        }
+    }
+
+    fn subject(
+        &self,
+        service: usize,
+        version_at: usize,
+        partition: Option<Range<usize>>,
+    ) -> Result<Subject, SubjectError> {
+        let span = self.segments[version_at].clone();
+        let version = version_of(&self.text[span.clone()])
+            .ok_or_else(|| self.fault(span.clone(), Fault::Version))?;
+        Ok(Subject {
+            text: self.text.into(),
+            type_len: span.start - 1,
+            service: self.segments[service].clone(),
+            partition,
+            version,
+        })
+    }
+
+    fn service(&self, at: usize, spelling: Spelling, fault: Fault) -> Result<(), SubjectError> {
+        let span = self.words(at, spelling, fault)?;
+        let service = &self.text[span.clone()];
+        if !self.services.is_empty() && !self.services.iter().any(|known| known == service) {
+            return Err(self.fault(span, Fault::UnknownService));
+        }
+        Ok(())
+    }
+
+    fn words(
+        &self,
+        at: usize,
+        spelling: Spelling,
+        fault: Fault,
+    ) -> Result<Range<usize>, SubjectError> {
+        let span = self.segments[at].clone();
+        if spelling(&self.text[span.clone()]) { Ok(span) } else { Err(self.fault(span, fault)) }
+    }
+
+    fn past(
+        &self,
+        at: usize,
+        spelling: Spelling,
+        fault: Fault,
+        joint: char,
+    ) -> Result<(), SubjectError> {
+        let span = self.words(at, spelling, fault)?;
+        if self.text[span.clone()].split(joint).any(past_tense) {
+            return Ok(());
+        }
+        Err(self.fault(span, Fault::PastTense))
+    }
+
+    fn segments_fault(&self, grammar: &'static str) -> SubjectError {
+        let found = self.segments.len();
+        self.fault(0..self.text.len(), Fault::Segments { found, grammar })
+    }
+
+    fn fault(&self, span: Range<usize>, fault: Fault) -> SubjectError {
+        let mut end = self.text.len().min(MAX_SUBJECT + 1);
+        while !self.text.is_char_boundary(end) {
+            end -= 1;
+        }
+        SubjectError {
+            subject: self.text[..end].to_owned(),
+            span: span.start.min(end)..span.end.min(end),
+            fault,
+        }
+    }
+}
+
+type Spelling = fn(&str) -> bool;
+
+fn snake(text: &str) -> bool {
+    lower_words(text, '_')
+}
+
+fn kebab(text: &str) -> bool {
+    lower_words(text, '-')
+}
+
+fn lower_words(text: &str, joint: char) -> bool {
+    let word = |word: &str| {
+        !word.is_empty() && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
+    };
+    text.starts_with(|c: char| c.is_ascii_lowercase()) && text.split(joint).all(word)
+}
+
+fn token(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b))
+}
+
+fn version_of(text: &str) -> Option<u32> {
+    let digits = text.strip_prefix('v')?;
+    let plain = !digits.starts_with('0') && digits.bytes().all(|b| b.is_ascii_digit());
+    if plain { digits.parse().ok() } else { None }
+}
+
+fn past_tense(word: &str) -> bool {
+    const IRREGULAR: &[&str] = &[
+        "begun", "bound", "bought", "broken", "brought", "built", "caught", "chosen", "cut",
+        "done", "drawn", "fallen", "forgotten", "found", "frozen", "given", "gone", "grown",
+        "held", "hidden", "kept", "known", "laid", "left", "lent", "lost", "made", "met", "paid",
+        "put", "read", "run", "seen", "sent", "set", "shut", "sold", "split", "spent", "stolen",
+        "taken", "thrown", "told", "unbound", "undone", "won", "withdrawn", "written",
+    ];
+    (word.len() > 3 && word.ends_with("ed")) || IRREGULAR.contains(&word)
+}
