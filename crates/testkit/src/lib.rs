@@ -1,0 +1,22 @@
+//! Conformance suites and private servers for tests.
+//!
+//! A suite asks for the real server it talks to and gets its address:
+//!
+//! ```no_run
+//! use chapar_testkit::{need, servers};
+//!
+//! # fn example() {
+//! let postgres = need!(servers::postgres());
+//! let database = postgres.database("orders").expect("a fresh database");
+//! assert!(database.url().starts_with("postgres://"));
+//! # }
+//! ```
+//!
+//! [`servers`] finds, starts, watches and stops the servers; [`Browser`] drives a headless Chromium for the console's tests.
+
+mod browser;
+mod http;
+pub mod servers;
+
+pub use browser::{Browser, BrowserError};
+pub use http::{Answer, http};

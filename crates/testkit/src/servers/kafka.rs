@@ -1,0 +1,173 @@
+//! Apache Kafka in KRaft mode, broker and controller in one JVM, from the jars on Maven Central.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use super::obtain::{cache_dir, into_cache};
+use super::recipe::{self, Found, Missing, Site, on_path, run};
+
+const VERSION: &str = "4.3.1";
+
+/// Kafka alone brings no logger; without one a broker that fails says nothing.
+const POM: &str = r#"<project xmlns="http://maven.apache.org/POM/4.0.0">
+  <modelVersion>4.0.0</modelVersion>
+  <groupId>chapar</groupId>
+  <artifactId>kafka-for-tests</artifactId>
+  <version>1</version>
+  <packaging>pom</packaging>
+  <dependencies>
+    <dependency><groupId>org.apache.kafka</groupId><artifactId>kafka_2.13</artifactId><version>@VERSION@</version></dependency>
+    <dependency><groupId>org.slf4j</groupId><artifactId>slf4j-simple</artifactId><version>1.7.36</version></dependency>
+  </dependencies>
+</project>
+"#;
+
+pub(super) struct Recipe;
+
+impl recipe::Recipe for Recipe {
+    fn find(&self) -> Result<Found, Missing> {
+        let path = fetched();
+        let has_jars = path.is_dir();
+        let packages: Vec<_> = [
+            (on_path("java").is_none()).then_some("default-jre-headless"),
+            (!has_jars && on_path("mvn").is_none()).then_some("maven"),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        match (has_jars, packages.is_empty()) {
+            (true, true) => Ok(Found { version: VERSION.into(), path }),
+            (true, false) => Err(Missing { reason: "no `java` in PATH".into(), packages }),
+            (false, _) => Err(Missing {
+                reason: format!("the jars of Kafka {VERSION} are not in the cache"),
+                packages,
+            }),
+        }
+    }
+
+    fn fetch(&self) -> Result<(), String> {
+        into_cache(&format!("kafka-{VERSION}"), |dir| {
+            fs::write(dir.join("pom.xml"), POM.replace("@VERSION@", VERSION))
+                .map_err(|error| error.to_string())?;
+            run(Command::new("mvn")
+                .args([
+                    "-q",
+                    "-B",
+                    "dependency:copy-dependencies",
+                    "-DincludeScope=runtime",
+                    "-DoutputDirectory=libs",
+                ])
+                .current_dir(dir))?;
+            Ok(())
+        })
+    }
+
+    fn ports(&self) -> usize {
+        2
+    }
+
+    fn prepare(&self, site: &Site) -> Result<(), String> {
+        let (broker, controller) = (site.ports[0], site.ports[1]);
+        // The session is short because a crashed broker is let in again only when its last session is over.
+        let mut properties = format!(
+            "process.roles=broker,controller\n\
+             node.id=1\n\
+             controller.quorum.voters=1@127.0.0.1:{controller}\n\
+             listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}\n\
+             advertised.listeners=PLAINTEXT://127.0.0.1:{broker}\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+             inter.broker.listener.name=PLAINTEXT\n\
+             controller.listener.names=CONTROLLER\n\
+             log.dirs={}\n\
+             offsets.topic.replication.factor=1\n\
+             offsets.topic.num.partitions=4\n\
+             transaction.state.log.replication.factor=1\n\
+             transaction.state.log.min.isr=1\n\
+             transaction.state.log.num.partitions=4\n\
+             share.coordinator.state.topic.replication.factor=1\n\
+             share.coordinator.state.topic.min.isr=1\n\
+             group.initial.rebalance.delay.ms=0\n\
+             broker.heartbeat.interval.ms=500\n\
+             broker.session.timeout.ms=3000\n",
+            site.dir.join("data").display(),
+        );
+        for (name, value) in &site.settings {
+            properties.push_str(&format!("{name}={value}\n"));
+        }
+        let file = properties_file(site);
+        fs::write(&file, properties).map_err(|error| error.to_string())?;
+        run(java(site)
+            .args(["kafka.tools.StorageTool", "format", "-t"])
+            .arg(cluster_id()?)
+            .arg("-c")
+            .arg(file))?;
+        Ok(())
+    }
+
+    fn command(&self, site: &Site) -> Command {
+        let mut command = java(site);
+        command.arg("kafka.Kafka").arg(properties_file(site));
+        command
+    }
+
+    fn url(&self, port: u16) -> String {
+        format!("127.0.0.1:{port}")
+    }
+
+    /// Metadata, version 1, for no topic: a broker that the controller has let in lists itself.
+    fn probe(&self, url: &str) -> Result<Option<String>, String> {
+        const METADATA: &[u8] = b"\0\x03\0\x01\0\0\0\x01\0\x05probe\0\0\0\0";
+        let talk = || -> std::io::Result<u32> {
+            let mut stream = TcpStream::connect(url.split(',').next().unwrap_or_default())?;
+            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+            stream.write_all(&(METADATA.len() as u32).to_be_bytes())?;
+            stream.write_all(METADATA)?;
+            // Length, correlation id, number of brokers.
+            let mut answer = [0; 12];
+            stream.read_exact(&mut answer)?;
+            Ok(u32::from_be_bytes([answer[8], answer[9], answer[10], answer[11]]))
+        };
+        match talk().map_err(|error| error.to_string())? {
+            0 => Err("the broker is not yet part of its cluster".into()),
+            _ => Ok(None),
+        }
+    }
+}
+
+fn java(site: &Site) -> Command {
+    let mut command = Command::new("java");
+    // A short life in a small heap: one compiler, one collector thread.
+    command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+    command
+        .args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp"])
+        .arg(classpath(&site.found.path));
+    command
+}
+
+fn classpath(libs: &Path) -> PathBuf {
+    libs.join("*")
+}
+
+fn fetched() -> PathBuf {
+    cache_dir().join(format!("kafka-{VERSION}/libs"))
+}
+
+fn properties_file(site: &Site) -> PathBuf {
+    site.dir.join("server.properties")
+}
+
+/// A cluster id is a random UUID in URL-safe base64.
+fn cluster_id() -> Result<String, String> {
+    use base64::Engine as _;
+    let mut random = [0; 16];
+    fs::File::open("/dev/urandom")
+        .and_then(|mut source| source.read_exact(&mut random))
+        .map_err(|error| format!("no random bytes: {error}"))?;
+    // A leading dash would read as an option of the storage tool.
+    random[0] &= 0x7f;
+    Ok(base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(random))
+}

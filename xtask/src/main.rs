@@ -1,0 +1,51 @@
+//! The project's own chores. `cargo xtask test` is the one command that runs every test.
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool prints")]
+
+mod interrupt;
+mod report;
+mod servers;
+mod suites;
+mod test;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Parser)]
+#[command(name = "cargo xtask", about = "The project's own chores", disable_help_subcommand = true)]
+struct Arguments {
+    #[command(subcommand)]
+    chore: Chore,
+}
+
+#[derive(Subcommand)]
+enum Chore {
+    /// Obtain the servers that are missing, then run every test.
+    Test(test::Options),
+    /// List, obtain or start the servers that tests talk to.
+    Servers(servers::Options),
+}
+
+fn main() -> ExitCode {
+    let done = match Arguments::parse().chore {
+        Chore::Test(options) => test::run(&options),
+        Chore::Servers(options) => servers::run(&options),
+    };
+    done.unwrap_or_else(|error| {
+        eprintln!("error: {error:#}");
+        ExitCode::FAILURE
+    })
+}
+
+/// The root of the workspace: the one that `cargo xtask` was called in, since two clones may share a target folder.
+fn root() -> PathBuf {
+    let here =
+        std::env::var_os("CARGO_MANIFEST_DIR").unwrap_or_else(|| env!("CARGO_MANIFEST_DIR").into());
+    Path::new(&here).join("..")
+}
+
+/// Whether a skipped test or a missing server is an error.
+fn in_ci() -> bool {
+    std::env::var("CI").is_ok_and(|ci| ci == "true")
+}
