@@ -4,9 +4,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::envelope::{
-    Actor, Aggregate, Envelope, Payload, PayloadError, Producer, Tenant, TraceContext,
-};
+use crate::envelope::{Actor, Aggregate, Cause, Envelope, Payload, Producer, Tenant, TraceContext};
 use crate::id::Id;
 use crate::port::{Clock, Ids};
 use crate::profile::{IdempotencyRule, Profile};
@@ -30,7 +28,7 @@ use crate::rules::{self, Violations};
 /// }
 ///
 /// let tenant: Tenant = "acme".parse()?;
-/// let draft = BookingConfirmed { reservation: "res_1".into(), version: 2 }.for_tenant(&tenant)?;
+/// let draft = BookingConfirmed { reservation: "res_1".into(), version: 2 }.for_tenant(&tenant);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub trait Event: Serialize {
@@ -50,16 +48,34 @@ pub trait Event: Serialize {
     }
 
     /// The draft of this event for a tenant.
-    fn for_tenant(&self, tenant: &Tenant) -> Result<Draft, PayloadError> {
-        let aggregate = Aggregate {
-            kind: Self::AGGREGATE.into(),
-            id: self.aggregate_id(),
-            version: None,
-        };
-        let mut draft =
-            Draft::new(Self::SUBJECT, tenant.clone(), aggregate, Payload::json(self)?);
+    ///
+    /// A payload that cannot be written as JSON is reported when the draft is sealed.
+    fn for_tenant(&self, tenant: &Tenant) -> Draft {
+        let aggregate =
+            Aggregate { kind: Self::AGGREGATE.into(), id: self.aggregate_id(), version: None };
+        let empty = Payload::Bytes(Default::default());
+        let mut draft = Draft::new(Self::SUBJECT, tenant.clone(), aggregate, empty);
+        draft.payload = Payload::json(self).map_err(|error| error.to_string());
         draft.idempotency_key = self.intent();
-        Ok(draft)
+        draft
+    }
+}
+
+/// What can be emitted: a typed event, or a draft with more to say.
+pub trait IntoDraft {
+    /// The draft for a tenant; a draft knows its tenant already.
+    fn into_draft(self, tenant: &Tenant) -> Draft;
+}
+
+impl<E: Event> IntoDraft for E {
+    fn into_draft(self, tenant: &Tenant) -> Draft {
+        self.for_tenant(tenant)
+    }
+}
+
+impl IntoDraft for Draft {
+    fn into_draft(self, _tenant: &Tenant) -> Draft {
+        self
     }
 }
 
@@ -73,7 +89,7 @@ pub struct Draft {
     subject: String,
     tenant: Tenant,
     aggregate: Aggregate,
-    payload: Payload,
+    payload: Result<Payload, String>,
     content_type: Option<String>,
     schema: Option<String>,
     correlation: Option<Id>,
@@ -103,7 +119,7 @@ impl Draft {
             subject: subject.into(),
             tenant,
             aggregate,
-            payload,
+            payload: Ok(payload),
             content_type: None,
             schema: None,
             correlation: None,
@@ -123,11 +139,16 @@ impl Draft {
     }
 
     /// Joins the causation chain of `parent`: same correlation, trace and actor, caused by it.
-    pub fn caused_by(mut self, parent: &Envelope) -> Self {
-        self.correlation = Some(parent.correlation.clone());
-        self.causation = Some(parent.id.clone());
-        self.trace = self.trace.or_else(|| parent.trace.clone());
-        self.actor = self.actor.or_else(|| parent.actor.clone());
+    pub fn caused_by(self, parent: &Envelope) -> Self {
+        self.in_chain(&parent.cause())
+    }
+
+    /// Joins a causation chain, as far as the draft does not say otherwise itself.
+    pub fn in_chain(mut self, cause: &Cause) -> Self {
+        self.correlation.get_or_insert_with(|| cause.correlation.clone());
+        self.causation = self.causation.or_else(|| cause.causation.clone());
+        self.trace = self.trace.or_else(|| cause.trace.clone());
+        self.actor = self.actor.or_else(|| cause.actor.clone());
         self
     }
 
@@ -238,6 +259,7 @@ impl Draft {
         ids: &dyn Ids,
     ) -> Result<Envelope, Violations> {
         let subject = profile.subject(&self.subject).map_err(Violations::from)?;
+        let payload = self.payload.map_err(Violations::unwritable)?;
         let now = clock.now();
         let tenant = profile.fixed_tenant.clone().unwrap_or(self.tenant);
         let id = ids.next(profile.event_ids, now);
@@ -253,9 +275,7 @@ impl Draft {
             event_type: subject.event_type().to_owned(),
             version: subject.version(),
             schema: self.schema,
-            correlation: self
-                .correlation
-                .unwrap_or_else(|| ids.next(profile.correlation_ids, now)),
+            correlation: self.correlation.unwrap_or_else(|| ids.next(profile.correlation_ids, now)),
             causation: self.causation,
             actor: self.actor,
             occurred_at: self.occurred_at.unwrap_or(now),
@@ -263,7 +283,10 @@ impl Draft {
             written_at: None,
             producer: producer.clone(),
             source: None,
-            content_type: self.content_type,
+            content_type: match &payload {
+                Payload::Json(_) => self.content_type.filter(|given| given != "application/json"),
+                Payload::Bytes(_) => self.content_type,
+            },
             idempotency_key,
             ordering_key: Some(ordering_key),
             aggregate: Some(self.aggregate),
@@ -277,7 +300,7 @@ impl Draft {
             trace: self.trace,
             metadata: self.metadata,
             extensions: Default::default(),
-            payload: self.payload,
+            payload,
             tenant,
         };
         rules::check(&envelope, profile, self.thin)?;

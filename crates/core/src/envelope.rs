@@ -80,6 +80,32 @@ impl Envelope {
     pub fn subject(&self) -> String {
         format!("{}.v{}", self.event_type, self.version)
     }
+
+    /// What it hands on to the events it causes.
+    pub fn cause(&self) -> Cause {
+        Cause {
+            tenant: self.tenant.clone(),
+            correlation: self.correlation.clone(),
+            causation: Some(self.id.clone()),
+            actor: self.actor.clone(),
+            trace: self.trace.clone(),
+        }
+    }
+}
+
+/// What an event hands on to whatever it sets in motion.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cause {
+    /// Whose it is.
+    pub tenant: Tenant,
+    /// The correlation it belongs to.
+    pub correlation: Id,
+    /// The event itself.
+    pub causation: Option<Id>,
+    /// Who set the first of them in motion.
+    pub actor: Option<Actor>,
+    /// The distributed trace.
+    pub trace: Option<TraceContext>,
 }
 
 /// The owner of an event's data, or the platform itself.
@@ -202,7 +228,7 @@ pub struct Aggregate {
 }
 
 /// A W3C trace context, carried as it is.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceContext {
     /// `00-<trace id>-<parent id>-<flags>`.
     pub traceparent: String,

@@ -2,7 +2,7 @@
 //!
 //! Everything here is data, rules and decisions: the canonical [`Envelope`] and its wire
 //! [dialects](dialect), [subjects](subject), [ids](id), [profiles](profile), the
-//! [rules](rules) an event must keep, the [ports](port) that adapters implement, and the
+//! [rules] an event must keep, the [ports](port) that adapters implement, and the
 //! [state machines](machine) that the engine drives. Nothing in this crate opens a socket,
 //! a file or a clock of its own, which is what lets a test turn time by hand.
 
@@ -16,9 +16,10 @@ pub mod profile;
 pub mod rules;
 pub mod subject;
 
-pub use draft::{Draft, Event};
+pub use draft::{Draft, Event, IntoDraft};
 pub use envelope::{
-    Actor, ActorKind, Aggregate, Envelope, Payload, PayloadError, Producer, Tenant, TraceContext,
+    Actor, ActorKind, Aggregate, Cause, Envelope, Payload, PayloadError, Producer, Tenant,
+    TraceContext,
 };
 pub use id::{Id, IdKind};
 pub use profile::Profile;

@@ -41,11 +41,13 @@ pub enum Code {
     CrossTenant,
     /// CH1011: a region that the system does not have.
     ResidencyUnknown,
+    /// CH1012: the payload cannot be written as JSON.
+    PayloadUnwritable,
 }
 
 impl Code {
     /// Every rule.
-    pub const ALL: [Code; 11] = [
+    pub const ALL: [Code; 12] = [
         Code::SubjectMalformed,
         Code::IdempotencyKeyMissing,
         Code::TenantMissing,
@@ -57,6 +59,7 @@ impl Code {
         Code::VersionMismatch,
         Code::CrossTenant,
         Code::ResidencyUnknown,
+        Code::PayloadUnwritable,
     ];
 
     /// The stable code, such as `CH1002`.
@@ -73,6 +76,7 @@ impl Code {
             Code::VersionMismatch => "CH1009",
             Code::CrossTenant => "CH1010",
             Code::ResidencyUnknown => "CH1011",
+            Code::PayloadUnwritable => "CH1012",
         }
     }
 }
@@ -101,6 +105,11 @@ impl Violations {
     /// The broken rules, in the order of their codes.
     pub fn iter(&self) -> impl Iterator<Item = &Violation> {
         self.0.iter()
+    }
+
+    pub(crate) fn unwritable(error: String) -> Self {
+        let reason = format!("the payload cannot be written as JSON: {error}");
+        Violations(vec![Violation { code: Code::PayloadUnwritable, reason }])
     }
 
     /// Whether this rule is among them.
@@ -135,7 +144,11 @@ pub fn check(envelope: &Envelope, profile: &Profile, thin: bool) -> Result<(), V
     let subject = envelope.subject();
     // A grammar without versions names its subjects by the bare type.
     let parsed = profile.subject(&subject).or_else(|error| {
-        if envelope.version == 1 { profile.subject(&envelope.event_type).map_err(|_| error) } else { Err(error) }
+        if envelope.version == 1 {
+            profile.subject(&envelope.event_type).map_err(|_| error)
+        } else {
+            Err(error)
+        }
     });
     if let Err(error) = &parsed {
         found.add(Code::SubjectMalformed, error.to_string());
@@ -162,7 +175,10 @@ pub fn check(envelope: &Envelope, profile: &Profile, thin: bool) -> Result<(), V
     if let Some(other) = other_payload_tenant(envelope, profile) {
         found.add(
             Code::TenantMismatch,
-            format!("the payload names tenant {other}, the envelope {:?}", envelope.tenant.as_str()),
+            format!(
+                "the payload names tenant {other}, the envelope {:?}",
+                envelope.tenant.as_str()
+            ),
         );
     }
     let explained = matches!(&envelope.ai_provenance, Some(Value::Object(p)) if !p.is_empty());

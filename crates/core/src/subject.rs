@@ -184,12 +184,7 @@ impl SubjectError {
     pub fn pointer(&self) -> String {
         let before = self.subject.get(..self.span.start).unwrap_or_default();
         let under = self.segment().chars().count().max(1);
-        format!(
-            "{}\n{}{}",
-            self.subject,
-            " ".repeat(before.chars().count()),
-            "^".repeat(under)
-        )
+        format!("{}\n{}{}", self.subject, " ".repeat(before.chars().count()), "^".repeat(under))
     }
 
     fn position(&self) -> String {
@@ -378,11 +373,54 @@ fn version_of(text: &str) -> Option<u32> {
 
 fn past_tense(word: &str) -> bool {
     const IRREGULAR: &[&str] = &[
-        "begun", "bound", "bought", "broken", "brought", "built", "caught", "chosen", "cut",
-        "done", "drawn", "fallen", "forgotten", "found", "frozen", "given", "gone", "grown",
-        "held", "hidden", "kept", "known", "laid", "left", "lent", "lost", "made", "met", "paid",
-        "put", "read", "run", "seen", "sent", "set", "shut", "sold", "split", "spent", "stolen",
-        "taken", "thrown", "told", "unbound", "undone", "won", "withdrawn", "written",
+        "begun",
+        "bound",
+        "bought",
+        "broken",
+        "brought",
+        "built",
+        "caught",
+        "chosen",
+        "cut",
+        "done",
+        "drawn",
+        "fallen",
+        "forgotten",
+        "found",
+        "frozen",
+        "given",
+        "gone",
+        "grown",
+        "held",
+        "hidden",
+        "kept",
+        "known",
+        "laid",
+        "left",
+        "lent",
+        "lost",
+        "made",
+        "met",
+        "paid",
+        "put",
+        "read",
+        "run",
+        "seen",
+        "sent",
+        "set",
+        "shut",
+        "sold",
+        "split",
+        "spent",
+        "stolen",
+        "taken",
+        "thrown",
+        "told",
+        "unbound",
+        "undone",
+        "won",
+        "withdrawn",
+        "written",
     ];
     (word.len() > 3 && word.ends_with("ed")) || IRREGULAR.contains(&word)
 }

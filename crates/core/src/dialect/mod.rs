@@ -4,14 +4,28 @@
 //! place the system gave them, the others in the free part of the message. What it does not
 //! know it keeps in [`Envelope::extensions`] or [`Envelope::metadata`] and writes out again.
 
-use bytes::Bytes;
+mod cloudevents;
+mod free;
+mod json;
+mod learning;
+mod melmastoon;
+mod meridian;
 
-use crate::envelope::Envelope;
+use bytes::Bytes;
+use serde_json::Value;
+
+use crate::envelope::{Envelope, Payload};
+
+pub use cloudevents::{Binding, CloudEvents};
+pub use learning::Learning;
+pub use melmastoon::Melmastoon;
+pub use meridian::{Meridian, MeridianError};
 
 /// One way to write an envelope into a message and read it back.
 ///
 /// # Contract
-/// - `decode(encode(e)) == e` for every envelope that `encode` accepts.
+/// - `decode(encode(e)) == e` for every envelope that `encode` accepts. Only a dialect that
+///   says so turns a JSON payload into another media type on the way.
 /// - `encode` is deterministic: equal envelopes give equal bytes.
 /// - `decode` never panics and allocates in proportion to the message, whatever it holds.
 pub trait Dialect: Send + Sync {
@@ -74,7 +88,9 @@ pub enum EncodeError {
         field: &'static str,
     },
     /// The Protobuf message is not known.
-    #[error("no Protobuf message is registered for event type {0:?}; add it to the profile's [messages]")]
+    #[error(
+        "no Protobuf message is registered for event type {0:?}; add it to the profile's [messages]"
+    )]
     UnknownMessage(String),
     /// The payload does not fit the registered message.
     #[error("the payload does not fit the message {message}: {reason}")]
@@ -83,6 +99,14 @@ pub enum EncodeError {
         message: String,
         /// What does not fit.
         reason: String,
+    },
+    /// A field holds what no message may hold.
+    #[error("{field} {reason}")]
+    Invalid {
+        /// The field, by its name in the envelope.
+        field: &'static str,
+        /// What is wrong, and what to do.
+        reason: &'static str,
     },
     /// A free field has the name of one that the dialect writes itself.
     #[error("the {dialect} dialect writes {name:?} itself; rename the free field")]
@@ -131,10 +155,87 @@ pub enum DecodeError {
         reason: String,
     },
     /// The type of the event cannot be told from the message.
-    #[error("the message does not say its event type; a meridian message needs the topic it came on")]
+    #[error(
+        "the message does not say its event type; a meridian message needs the topic it came on"
+    )]
     UnknownType,
+    /// The Protobuf message of the event type is not known.
+    #[error(
+        "no Protobuf message is registered for event type {0:?}; add it to the profile's [messages]"
+    )]
+    UnknownMessage(String),
 }
 
 /// The largest body that a dialect reads, in bytes: far above what an event may have, and far
 /// below what hurts.
 pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
+
+const JSON: &str = "application/json";
+
+/// What every dialect refuses, because it could not be read back as it was.
+fn check_canonical(envelope: &Envelope) -> Result<(), EncodeError> {
+    let invalid = |field, reason| Err(EncodeError::Invalid { field, reason });
+    if envelope.event_type.is_empty() {
+        return invalid("event_type", "is empty; give the subject without its version");
+    }
+    if envelope.version == 0 {
+        return invalid("version", "is 0; versions count from 1");
+    }
+    if matches!(&envelope.ai_provenance, Some(value) if !value.is_object()) {
+        return invalid("ai_provenance", "is not a JSON object");
+    }
+    if matches!(envelope.payload, Payload::Json(_))
+        && envelope.content_type.as_deref() == Some(JSON)
+    {
+        return invalid("content_type", "is left out where the payload is plain JSON");
+    }
+    Ok(())
+}
+
+fn check_size(message: &Message) -> Result<(), DecodeError> {
+    match message.body.len() {
+        size if size > MAX_MESSAGE => Err(DecodeError::TooLarge(size)),
+        _ => Ok(()),
+    }
+}
+
+/// Splits `a.b.v2` into `a.b` and 2.
+fn split_version(text: &str) -> Option<(&str, u32)> {
+    let (event_type, version) = text.rsplit_once(".v")?;
+    let plain = !version.starts_with('0') && version.bytes().all(|b| b.is_ascii_digit());
+    if event_type.is_empty() || !plain {
+        return None;
+    }
+    Some((event_type, version.parse().ok()?))
+}
+
+fn invalid(field: impl Into<String>, value: &str, reason: impl Into<String>) -> DecodeError {
+    let reason = reason.into();
+    DecodeError::Invalid { field: field.into(), value: short(value), reason: short(&reason) }
+}
+
+/// A text that fits into a log line.
+fn short(text: &str) -> String {
+    const MOST: usize = 160;
+    let mut shown: String = text.chars().take(MOST).collect();
+    if shown.len() < text.len() {
+        shown.push('…');
+    }
+    shown
+}
+
+/// Whether a media type says JSON.
+fn is_json(media_type: &str) -> bool {
+    let essence = essence(media_type);
+    essence == JSON || essence == "text/json" || essence.ends_with("+json")
+}
+
+fn essence(media_type: &str) -> String {
+    media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
+}
+
+/// The object in a text of JSON, its values read one by one so that the object itself does not
+/// count towards the depth of each.
+fn object_in(text: &str) -> Option<std::collections::BTreeMap<String, Value>> {
+    json::Object::parse("JSON", text.as_bytes()).ok()?.rest().ok()
+}

@@ -123,6 +123,11 @@ impl<T> Lanes<T> {
         }
     }
 
+    /// Items are finished, but their key stays busy: others of it wait for their next attempt.
+    pub fn settle(&mut self, items: usize) {
+        self.held = self.held.saturating_sub(items);
+    }
+
     /// Puts items of a key back in front, in the order given, because they were not applied.
     pub fn put_back(&mut self, key: &str, items: Vec<T>) {
         let Some(lane) = self.keys.get_mut(key) else { return };

@@ -13,10 +13,12 @@ use std::pin::Pin;
 
 pub use clock::{Clock, Ids, ManualClock, SeededIds, SystemClock, SystemIds};
 pub use effects::{Effect, EffectError, Effects};
-pub use outbox::{LeaseLost, Outbox, OutboxError, OutboxRow, Outcome, Shard, ShardLease};
+pub use outbox::{
+    LeaseLost, Outbox, OutboxDraft, OutboxError, OutboxRow, Outcome, Shard, ShardLease,
+};
 pub use transport::{
-    Delivery, Features, Outgoing, Position, Receipt, SeekTo, Subscription, SubscriptionSpec,
-    Token, TopicSpec, Transport, TransportError,
+    Delivery, Features, Outgoing, Position, Receipt, SeekTo, Subscription, SubscriptionSpec, Token,
+    TopicSpec, Transport, TransportError,
 };
 
 /// A future that a port returns, boxed so that ports can be chosen at run time by URL.

@@ -23,6 +23,8 @@ pub struct ShardLease {
 pub struct OutboxRow {
     /// Ascending in commit order within a key.
     pub seq: i64,
+    /// The shard of its key.
+    pub shard: Shard,
     /// The event.
     pub event_id: Id,
     /// The topic it goes to.
@@ -37,8 +39,30 @@ pub struct OutboxRow {
     pub body: Bytes,
     /// How often publishing it has failed.
     pub attempts: u32,
+    /// When publishing it failed first.
+    pub first_failed_at: Option<Timestamp>,
+    /// Set for an event that came in by SQL: the body is the bare payload, and the relay
+    /// completes the envelope by the system's profile.
+    pub draft: Option<OutboxDraft>,
     /// When its transaction wrote it, by the database's clock.
     pub written_at: Timestamp,
+}
+
+/// What an event that came in by SQL says of itself beside its payload.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutboxDraft {
+    /// The kind of aggregate.
+    pub aggregate_type: String,
+    /// The aggregate.
+    pub aggregate_id: String,
+    /// The key of the business intent.
+    pub idempotency_key: Option<String>,
+    /// The correlation it belongs to.
+    pub correlation_id: String,
+    /// What caused it.
+    pub causation_id: Option<String>,
+    /// Actor and metadata, as JSON.
+    pub facts: String,
 }
 
 /// What became of a row that was read.
@@ -115,10 +139,11 @@ pub trait Outbox: Send + Sync {
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<OutboxRow>, OutboxError>>;
 
-    /// Records what became of rows of one leased shard, all or nothing.
+    /// Records what became of rows of the leased shards, all or nothing: if one of the leases
+    /// is lost, nothing is written.
     fn mark<'a>(
         &'a self,
-        lease: &'a ShardLease,
+        leases: &'a [ShardLease],
         outcomes: &'a [(i64, Outcome)],
     ) -> BoxFuture<'a, Result<(), OutboxError>>;
 }

@@ -216,4 +216,7 @@ pub trait Subscription: Send + Sync {
 
     /// The messages are still being worked on: start their deadline anew.
     fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>>;
+
+    /// Leaves the subscription at once, so that others need not wait for a deadline.
+    fn close(&self) -> BoxFuture<'_, Result<(), TransportError>>;
 }

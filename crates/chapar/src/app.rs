@@ -1,0 +1,161 @@
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chapar_core::machine::retry::RetryPolicy;
+use chapar_core::port::{BoxFuture, SubscriptionSpec, Transport, TransportError};
+use chapar_sql::SqlOutbox;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::chapar::Chapar;
+use crate::consumer::{Consumer, HandlerFn, Runner};
+use crate::cx::{Cx, States};
+use crate::effects::{EffectTask, EffectWorker};
+use crate::failure::Failure;
+use crate::metrics::Metrics;
+use crate::saga::SagaKind;
+use crate::timers::{TimerHandler, Timers};
+
+/// Services in one process: their consumers, timers and effects, with the relay beside them.
+pub struct App {
+    chapar: Chapar,
+    transport: Arc<dyn Transport>,
+    consumers: Vec<(String, Consumer)>,
+    timers: HashMap<(String, String), (Chapar, Arc<TimerHandler>)>,
+    effects: HashMap<String, EffectTask>,
+    states: States,
+    owner: String,
+}
+
+/// An [`App`] that runs.
+pub struct Running {
+    metrics: Metrics,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+impl App {
+    /// An app on a backbone and a transport. `owner` names this process among others.
+    pub fn new(chapar: Chapar, transport: Arc<dyn Transport>, owner: impl Into<String>) -> Self {
+        App {
+            chapar,
+            transport,
+            consumers: Vec::new(),
+            timers: HashMap::new(),
+            effects: HashMap::new(),
+            states: States::default(),
+            owner: owner.into(),
+        }
+    }
+
+    /// Adds a consumer of a service; what it emits is the service's.
+    pub fn consumer(mut self, service: &str, consumer: Consumer) -> Self {
+        self.consumers.push((service.to_owned(), consumer));
+        self
+    }
+
+    /// Handles a timer of a saga; the handler gets the saga's key.
+    pub fn timer<F>(mut self, service: &str, saga: SagaKind, timer: &str, handler: F) -> Self
+    where
+        F: for<'a> HandlerFn<'a, String> + 'static,
+    {
+        let handler: Arc<TimerHandler> =
+            Arc::new(move |key, cx: &mut Cx| -> BoxFuture<'_, Result<(), Failure>> {
+                Box::pin(handler.call(key, cx))
+            });
+        let at = (saga.name().to_owned(), timer.to_owned());
+        self.timers.insert(at, (self.chapar.for_service(service), handler));
+        self
+    }
+
+    /// Adds a kind of call to the outside.
+    pub fn effect(mut self, task: EffectTask) -> Self {
+        self.effects.insert(task.kind.clone(), task);
+        self
+    }
+
+    /// Shares a value with all handlers, which get it by [`Cx::state`].
+    pub fn state<T: std::any::Any + Send + Sync>(mut self, state: T) -> Self {
+        self.states.insert(state);
+        self
+    }
+
+    /// Creates the subscriptions and starts everything.
+    pub async fn start(self) -> Result<Running, TransportError> {
+        let metrics = Metrics::default();
+        let stop = CancellationToken::new();
+        let states = Arc::new(self.states);
+        let mut tasks = JoinSet::new();
+        let runners: Vec<Runner> = self
+            .consumers
+            .into_iter()
+            .map(|(service, consumer)| Runner {
+                chapar: self.chapar.for_service(&service),
+                metrics: metrics.consumer(&consumer.name),
+                consumer: Arc::new(consumer),
+                states: states.clone(),
+                transport: self.transport.clone(),
+                stop: stop.clone(),
+            })
+            .collect();
+        let specs: Vec<SubscriptionSpec> = runners.iter().map(Runner::spec).collect();
+        self.transport.apply(&[], &specs).await?;
+        for runner in runners {
+            tasks.spawn(runner.run());
+        }
+        let relay = crate::relay::Relay {
+            outbox: Arc::new(SqlOutbox::new(self.chapar.store().clone())),
+            transport: self.transport.clone(),
+            owner: self.owner,
+            retry: RetryPolicy::outbox(),
+            metrics: metrics.clone(),
+            stop: stop.clone(),
+            chapar: self.chapar.clone(),
+        };
+        tasks.spawn(relay.run());
+        let timers = Timers {
+            chapar: self.chapar.clone(),
+            handlers: self.timers,
+            states: states.clone(),
+            metrics: metrics.clone(),
+            stop: stop.clone(),
+        };
+        tasks.spawn(timers.run());
+        let effects = EffectWorker {
+            chapar: self.chapar,
+            tasks: Arc::new(self.effects),
+            states,
+            metrics: metrics.clone(),
+            stop: stop.clone(),
+        };
+        tasks.spawn(effects.run());
+        Ok(Running { metrics, stop, tasks })
+    }
+}
+
+impl Running {
+    /// What it has done so far.
+    pub fn metrics(&self) -> Metrics {
+        self.metrics.clone()
+    }
+
+    /// Stops fetching, finishes what has begun, and gives leases back; at most until
+    /// `deadline`, after which what is left is dropped and done again at the next start.
+    pub async fn stop(mut self, deadline: Duration) {
+        self.stop.cancel();
+        let until = Instant::now() + deadline;
+        while !self.tasks.is_empty() {
+            let left = until.saturating_duration_since(Instant::now());
+            match tokio::time::timeout(left, self.tasks.join_next()).await {
+                Ok(_) => {}
+                Err(_) => {
+                    warn!(tasks = self.tasks.len(), "the deadline is over; the rest is dropped");
+                    self.tasks.abort_all();
+                    return;
+                }
+            }
+        }
+    }
+}

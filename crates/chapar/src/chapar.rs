@@ -1,0 +1,261 @@
+use std::sync::Arc;
+
+use chapar_core::dialect::{Dialect, EncodeError};
+use chapar_core::port::{Clock, Ids, OutboxRow, SystemClock, SystemIds};
+use chapar_core::{
+    Actor, Aggregate, Cause, Envelope, Id, IntoDraft, Payload, Producer, Profile, Tenant,
+    Violations, rules,
+};
+use chapar_sql::{Append, Appended, Conn, Store, StoreError, Tx};
+use serde::Deserialize;
+
+/// The backbone as one service sees it. Cheap to clone.
+#[derive(Clone)]
+pub struct Chapar(Arc<Inner>);
+
+struct Inner {
+    store: Store,
+    profile: Profile,
+    dialect: Arc<dyn Dialect>,
+    producer: Producer,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn Ids>,
+}
+
+/// Why an event was not appended. Nothing was written, and the transaction can only be rolled
+/// back if it was the database that refused.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum AppendError {
+    /// The event breaks a rule.
+    #[error(transparent)]
+    Rules(#[from] Violations),
+    /// The event cannot be written in the system's dialect.
+    #[error(transparent)]
+    Encode(#[from] EncodeError),
+    /// The store refused; an idempotency key used for another payload is among the reasons.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// What a [`Chapar`] is made of.
+pub struct ChaparBuilder {
+    store: Store,
+    profile: Profile,
+    dialect: Arc<dyn Dialect>,
+    producer: Producer,
+    clock: Arc<dyn Clock>,
+    ids: Arc<dyn Ids>,
+}
+
+impl Chapar {
+    /// A backbone on a store, for a system and its dialect.
+    pub fn builder(store: Store, profile: Profile, dialect: Arc<dyn Dialect>) -> ChaparBuilder {
+        ChaparBuilder {
+            store,
+            profile,
+            dialect,
+            producer: Producer::default(),
+            clock: Arc::new(SystemClock),
+            ids: Arc::new(SystemIds),
+        }
+    }
+
+    /// The same backbone for another service in the same process.
+    pub fn for_service(&self, service: &str) -> Chapar {
+        let producer = Producer { service: service.to_owned(), ..self.0.producer.clone() };
+        Chapar(Arc::new(Inner {
+            store: self.0.store.clone(),
+            profile: self.0.profile.clone(),
+            dialect: self.0.dialect.clone(),
+            producer,
+            clock: self.0.clock.clone(),
+            ids: self.0.ids.clone(),
+        }))
+    }
+
+    /// Appends an event in the caller's transaction: ours, or one of `sqlx`.
+    ///
+    /// Once the transaction commits the event is published at least once; if it rolls back,
+    /// never. The same idempotency key and payload appended again give the first event's id.
+    pub async fn append<'t>(
+        &self,
+        tx: impl Into<Conn<'t>>,
+        draft: chapar_core::Draft,
+    ) -> Result<Appended, AppendError> {
+        let append = self.seal(draft)?;
+        let mut conn = tx.into();
+        let appended = conn.append(std::slice::from_ref(&append)).await?;
+        Ok(appended.into_iter().next().expect("one event gives one answer"))
+    }
+
+    /// Begins a transaction on behalf of a tenant.
+    pub async fn begin(&self, tenant: &Tenant) -> Result<Tx, StoreError> {
+        self.0.store.begin(tenant.as_str()).await
+    }
+
+    /// Commits, and wakes the relay of this process.
+    pub async fn commit(&self, tx: Tx) -> Result<(), StoreError> {
+        tx.commit().await?;
+        self.0.store.nudge();
+        Ok(())
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Store {
+        &self.0.store
+    }
+
+    /// The system's profile.
+    pub fn profile(&self) -> &Profile {
+        &self.0.profile
+    }
+
+    pub(crate) fn dialect(&self) -> &dyn Dialect {
+        &*self.0.dialect
+    }
+
+    pub(crate) fn clock(&self) -> &dyn Clock {
+        &*self.0.clock
+    }
+
+    pub(crate) fn new_id(&self) -> Id {
+        self.0.ids.next(self.0.profile.event_ids, self.0.clock.now())
+    }
+
+    pub(crate) fn seal_caused(
+        &self,
+        event: impl IntoDraft,
+        cause: &Cause,
+    ) -> Result<Append, AppendError> {
+        self.seal(event.into_draft(&cause.tenant).in_chain(cause))
+    }
+
+    fn seal(&self, draft: chapar_core::Draft) -> Result<Append, AppendError> {
+        let inner = &self.0;
+        let envelope =
+            draft.seal(&inner.profile, &inner.producer, &*inner.clock, &*inner.ids)?;
+        let message = inner.dialect.encode(&envelope)?;
+        let (aggregate_type, aggregate_id) = match &envelope.aggregate {
+            Some(aggregate) => (aggregate.kind.clone(), aggregate.id.clone()),
+            None => Default::default(),
+        };
+        Ok(Append {
+            event_id: envelope.id.to_string(),
+            tenant: envelope.tenant.as_str().to_owned(),
+            topic: topic(&inner.profile, &envelope),
+            ordering_key: envelope.ordering_key.clone(),
+            aggregate_type,
+            aggregate_id,
+            idempotency_key: envelope.idempotency_key.clone(),
+            payload_hash: Append::hash(envelope.payload.as_bytes()),
+            correlation_id: envelope.correlation.to_string(),
+            causation_id: envelope.causation.as_ref().map(Id::to_string),
+            headers: serde_json::to_string(&message.headers).unwrap_or_else(|_| "[]".into()),
+            body: message.body,
+        })
+    }
+
+    /// Completes an event that came in by SQL, and checks it like any other.
+    pub(crate) fn complete(&self, row: &mut OutboxRow) -> Result<(), String> {
+        #[derive(Deserialize, Default)]
+        struct Facts {
+            #[serde(default)]
+            actor: Option<Actor>,
+            #[serde(default)]
+            metadata: Option<std::collections::BTreeMap<String, serde_json::Value>>,
+        }
+        let Some(draft) = row.draft.take() else { return Ok(()) };
+        let inner = &self.0;
+        let facts: Facts = serde_json::from_str(&draft.facts).map_err(|e| format!("the facts given to chapar.emit are malformed: {e}"))?;
+        let subject = inner.profile.subject(&row.topic).map_err(|e| e.to_string())?;
+        let payload = std::str::from_utf8(&row.body).map_err(|e| e.to_string())?;
+        let parse = |id: &str| id.parse::<Id>().map_err(|e| e.to_string());
+        let envelope = Envelope {
+            id: row.event_id.clone(),
+            event_type: subject.event_type().to_owned(),
+            version: subject.version(),
+            schema: None,
+            tenant: row.tenant.parse().map_err(|e: chapar_core::envelope::TenantError| e.to_string())?,
+            correlation: parse(&draft.correlation_id)?,
+            causation: draft.causation_id.as_deref().map(parse).transpose()?,
+            actor: facts.actor,
+            occurred_at: row.written_at,
+            ingested_at: None,
+            written_at: Some(row.written_at),
+            producer: inner.producer.clone(),
+            source: None,
+            content_type: None,
+            idempotency_key: draft.idempotency_key,
+            ordering_key: row.key.clone(),
+            aggregate: Some(Aggregate {
+                kind: draft.aggregate_type,
+                id: draft.aggregate_id,
+                version: None,
+            }),
+            retention: inner.profile.retention_of(&row.topic).map(str::to_owned),
+            residency: inner.profile.default_residency.clone(),
+            offline_replay: false,
+            ai_provenance: None,
+            outbox_id: None,
+            trace: None,
+            metadata: facts.metadata.unwrap_or_default(),
+            extensions: Default::default(),
+            payload: Payload::from_json_text(payload).map_err(|e| e.to_string())?,
+        };
+        rules::check(&envelope, &inner.profile, false).map_err(|e| e.to_string())?;
+        let message = inner.dialect.encode(&envelope).map_err(|e| e.to_string())?;
+        row.headers = message.headers;
+        row.body = message.body;
+        Ok(())
+    }
+}
+
+fn topic(profile: &Profile, envelope: &Envelope) -> String {
+    match profile.grammar {
+        chapar_core::Grammar::Plain => envelope.event_type.clone(),
+        _ => envelope.subject(),
+    }
+}
+
+impl ChaparBuilder {
+    /// Names the producing service, its instance, revision and region.
+    pub fn producer(mut self, producer: Producer) -> Self {
+        self.producer = producer;
+        self
+    }
+
+    /// Another clock, for tests.
+    pub fn clock(mut self, clock: Arc<dyn Clock>) -> Self {
+        self.clock = clock;
+        self
+    }
+
+    /// Another source of ids, for tests.
+    pub fn ids(mut self, ids: Arc<dyn Ids>) -> Self {
+        self.ids = ids;
+        self
+    }
+
+    /// Makes it.
+    pub fn build(self) -> Chapar {
+        Chapar(Arc::new(Inner {
+            store: self.store,
+            profile: self.profile,
+            dialect: self.dialect,
+            producer: self.producer,
+            clock: self.clock,
+            ids: self.ids,
+        }))
+    }
+}
+
+impl std::fmt::Debug for Chapar {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Chapar")
+            .field("store", &self.0.store.url())
+            .field("system", &self.0.profile.name)
+            .field("service", &self.0.producer.service)
+            .finish()
+    }
+}

@@ -1,0 +1,189 @@
+//! Consumers: who handles which events, and how.
+
+mod batch;
+mod boxes;
+mod runner;
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chapar_core::machine::failure::FailurePolicy;
+use chapar_core::machine::retry::RetryPolicy;
+use chapar_core::port::BoxFuture;
+use chapar_core::{Envelope, Event};
+use serde::de::DeserializeOwned;
+
+use crate::cx::Cx;
+use crate::failure::Failure;
+
+pub(crate) use runner::Runner;
+
+/// A consumer: a name, the events it handles, and what to do when that fails.
+///
+/// Per consumer and event, the handler's database effects commit exactly once, and events of
+/// one ordering key are applied in order, unless it is [unordered](Consumer::unordered).
+pub struct Consumer {
+    pub(crate) name: String,
+    pub(crate) handlers: HashMap<String, Arc<Handler>>,
+    pub(crate) ordered: bool,
+    pub(crate) lanes: usize,
+    pub(crate) batch: usize,
+    pub(crate) max_in_flight: usize,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) on_failure: FailurePolicy,
+    pub(crate) timeout: Duration,
+    pub(crate) stash_for: Duration,
+}
+
+pub(crate) type Handler =
+    dyn for<'a> Fn(Arc<Envelope>, &'a mut Cx) -> BoxFuture<'a, Result<(), Failure>> + Send + Sync;
+
+/// An async function or closure over an event and a [`Cx`].
+pub trait HandlerFn<'a, E>: Send + Sync {
+    /// What it returns.
+    type Future: Future<Output = Result<(), Failure>> + Send + 'a;
+
+    /// Calls it.
+    fn call(&self, event: E, cx: &'a mut Cx) -> Self::Future;
+}
+
+impl<'a, E, F, Fut> HandlerFn<'a, E> for F
+where
+    F: Fn(E, &'a mut Cx) -> Fut + Send + Sync,
+    Fut: Future<Output = Result<(), Failure>> + Send + 'a,
+{
+    type Future = Fut;
+
+    fn call(&self, event: E, cx: &'a mut Cx) -> Fut {
+        self(event, cx)
+    }
+}
+
+impl Consumer {
+    /// A consumer of this name. The name is its identity: what it has applied and how far it
+    /// has read is kept under it.
+    pub fn new(name: impl Into<String>) -> Self {
+        Consumer {
+            name: name.into(),
+            handlers: HashMap::new(),
+            ordered: true,
+            lanes: 1,
+            batch: 100,
+            max_in_flight: 1000,
+            retry: RetryPolicy::attempts(7),
+            on_failure: FailurePolicy::ParkKey,
+            timeout: Duration::from_secs(30),
+            stash_for: Duration::from_secs(600),
+        }
+    }
+
+    /// Handles a typed event.
+    pub fn on<E, F>(mut self, handler: F) -> Self
+    where
+        E: Event + DeserializeOwned + Send + 'static,
+        F: for<'a> HandlerFn<'a, E> + 'static,
+    {
+        let handler: Arc<Handler> =
+            Arc::new(move |envelope: Arc<Envelope>, cx: &mut Cx| -> BoxFuture<'_, _> {
+                match envelope.payload.parse::<E>() {
+                    Ok(event) => Box::pin(handler.call(event, cx)),
+                    Err(error) => Box::pin(std::future::ready(Err(undecodable(&error)))),
+                }
+            });
+        self.handlers.insert(E::SUBJECT.to_owned(), handler);
+        self
+    }
+
+    /// Handles the events of some topics as they are.
+    pub fn on_any<F>(mut self, topics: &[&str], handler: F) -> Self
+    where
+        F: for<'a> HandlerFn<'a, Arc<Envelope>> + 'static,
+    {
+        let handler: Arc<Handler> =
+            Arc::new(move |envelope: Arc<Envelope>, cx: &mut Cx| -> BoxFuture<'_, _> {
+                Box::pin(handler.call(envelope, cx))
+            });
+        for topic in topics {
+            self.handlers.insert((*topic).to_owned(), handler.clone());
+        }
+        self
+    }
+
+    /// How many transactions run at once, each on keys of its own. Default 1.
+    pub fn lanes(mut self, lanes: usize) -> Self {
+        self.lanes = lanes.max(1);
+        self
+    }
+
+    /// The most events in one transaction. Default 100.
+    pub fn batch(mut self, events: usize) -> Self {
+        self.batch = events.max(1);
+        self
+    }
+
+    /// The most events that are fetched and not yet applied. Default 1,000.
+    pub fn max_in_flight(mut self, events: usize) -> Self {
+        self.max_in_flight = events.max(1);
+        self
+    }
+
+    /// Gives up the order of keys.
+    pub fn unordered(mut self) -> Self {
+        self.ordered = false;
+        self.on_failure = FailurePolicy::SkipToDlq;
+        self
+    }
+
+    /// How many attempts an event gets, the first included. Default 7.
+    pub fn retry(mut self, attempts: u32) -> Self {
+        self.retry.attempts = attempts;
+        self
+    }
+
+    /// The shortest and the longest pause between attempts. Default 10 s and 10 min.
+    pub fn backoff(mut self, min: Duration, max: Duration) -> Self {
+        self.retry = self.retry.backoff(min, max);
+        self
+    }
+
+    /// What happens to an event that failed for good. Default: its key is parked, or, where
+    /// the consumer is unordered, it is skipped.
+    pub fn on_failure(mut self, policy: FailurePolicy) -> Self {
+        self.on_failure = policy;
+        self
+    }
+
+    /// How long a handler may take. Default 30 s.
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// How long an event that came before its saga is kept. Default 10 min.
+    pub fn stash_for(mut self, time: Duration) -> Self {
+        self.stash_for = time;
+        self
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The topics it handles.
+    pub fn topics(&self) -> Vec<String> {
+        let mut topics: Vec<String> = self.handlers.keys().cloned().collect();
+        topics.sort();
+        topics
+    }
+}
+
+fn undecodable(error: &chapar_core::PayloadError) -> Failure {
+    let mut message = error.to_string();
+    if let Some(source) = std::error::Error::source(error) {
+        message = format!("{message}: {source}");
+    }
+    Failure::new(chapar_core::machine::failure::FailureKind::Undecodable, message)
+}

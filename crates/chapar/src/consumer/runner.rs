@@ -1,0 +1,345 @@
+//! The loop of a consumer: fetch, apply in lanes, acknowledge.
+
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chapar_core::machine::lanes::Lanes;
+use chapar_core::port::{Delivery, Subscription, SubscriptionSpec, Token, Transport, TransportError};
+use jiff::Timestamp;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{error, warn};
+
+use crate::chapar::Chapar;
+use crate::consumer::Consumer;
+use crate::consumer::batch::{Applied, Item};
+use crate::consumer::boxes::Verdict;
+use crate::cx::States;
+use crate::metrics::ConsumerMetrics;
+
+#[derive(Clone)]
+pub(crate) struct Runner {
+    pub(crate) chapar: Chapar,
+    pub(crate) consumer: Arc<Consumer>,
+    pub(crate) states: Arc<States>,
+    pub(crate) metrics: Arc<ConsumerMetrics>,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) stop: CancellationToken,
+}
+
+const ACK_DEADLINE: Duration = Duration::from_secs(60);
+const HEARTBEAT: Duration = Duration::from_secs(1);
+const RELEASE_EVERY: Duration = Duration::from_millis(250);
+
+impl Runner {
+    pub(crate) fn spec(&self) -> SubscriptionSpec {
+        SubscriptionSpec {
+            name: self.consumer.name.clone(),
+            topics: self.consumer.topics(),
+            ack_deadline: ACK_DEADLINE,
+            max_in_flight: self.consumer.max_in_flight,
+        }
+    }
+
+    pub(crate) async fn run(self) {
+        while !self.stop.is_cancelled() {
+            match self.transport.subscribe(&self.spec()).await {
+                Ok(subscription) => self.consume(subscription.into()).await,
+                Err(error) => {
+                    warn!(consumer = self.consumer.name, %error, "cannot subscribe");
+                    self.pause(Duration::from_millis(500)).await;
+                }
+            }
+        }
+    }
+
+    async fn consume(&self, subscription: Arc<dyn Subscription>) {
+        let heartbeat = tokio::spawn(beat(subscription.clone()));
+        let mut round = Round {
+            lanes: Lanes::new(self.consumer.max_in_flight),
+            working: JoinSet::new(),
+            delayed: BinaryHeap::new(),
+            fetching: None,
+            looked: None,
+        };
+        while !self.stop.is_cancelled() {
+            if let Err(error) = self.turn(&mut round, &subscription).await {
+                // Whatever is held here is delivered again.
+                warn!(consumer = self.consumer.name, %error, "the subscription is taken up anew");
+                break;
+            }
+        }
+        // What has begun is finished; what has not is delivered again next time.
+        while let Some(done) = round.working.join_next().await {
+            if let Ok(done) = done {
+                let _ = subscription.ack(&done.tokens()).await;
+            }
+        }
+        if let Some(fetching) = round.fetching {
+            fetching.abort();
+        }
+        heartbeat.abort();
+        if let Err(error) = subscription.close().await {
+            warn!(consumer = self.consumer.name, %error, "the subscription is left to expire");
+        }
+    }
+
+    async fn turn(
+        &self,
+        round: &mut Round,
+        subscription: &Arc<dyn Subscription>,
+    ) -> Result<(), TransportError> {
+        if round.looked.is_none_or(|at| at.elapsed() >= RELEASE_EVERY) {
+            round.looked = Some(Instant::now());
+            if let Err(failure) = self.release().await {
+                warn!(consumer = self.consumer.name, %failure, "cannot look into the boxes");
+            }
+        }
+        round.wake(Instant::now());
+        self.start(round);
+        let room = round.lanes.room();
+        if round.fetching.is_none() && room > 0 {
+            // A task of its own: dropped half-way, a fetch would lose what it had taken.
+            let subscription = subscription.clone();
+            let fetch = async move { subscription.fetch(room, RELEASE_EVERY).await };
+            round.fetching = Some(tokio::spawn(fetch));
+        }
+        let until_wake = round.until_wake(RELEASE_EVERY);
+        tokio::select! {
+            Some(done) = round.working.join_next() => match done {
+                Ok(done) => self.finish(round, done, &**subscription).await?,
+                Err(error) => {
+                    error!(consumer = self.consumer.name, %error, "a handler panicked");
+                    return Err(TransportError::Unavailable("a handler panicked".into()));
+                }
+            },
+            fetched = fetched(&mut round.fetching) => {
+                for delivery in fetched? {
+                    let item = self.item(delivery);
+                    let key = item.arrival.ordering_key.clone().filter(|_| self.consumer.ordered);
+                    round.lanes.push(key, item);
+                }
+            }
+            () = self.stop.cancelled() => {}
+            () = tokio::time::sleep(until_wake) => {}
+        }
+        Ok(())
+    }
+
+    /// Starts as many transactions as there are lanes.
+    fn start(&self, round: &mut Round) {
+        while round.working.len() < self.consumer.lanes {
+            let taken = round.lanes.take_runs(self.consumer.batch);
+            if taken.is_empty() {
+                return;
+            }
+            let items = taken.into_iter().map(|taken| taken.item).collect();
+            let runner = self.clone();
+            round.working.spawn(async move { runner.work(items).await });
+        }
+    }
+
+    /// Applies a batch and deals with what failed of it.
+    async fn work(self, mut items: Vec<Item>) -> Done {
+        let keys = Done::count_keys(&items, self.consumer.ordered);
+        // Neighbours of one tenant share one switch of tenants; a stable sort keeps each
+        // key's order, since a key belongs to one tenant.
+        items.sort_by(|a, b| a.arrival.tenant.cmp(&b.arrival.tenant));
+        let mut done = Done { keys, dealt: Vec::new(), later: Vec::new(), stop: false };
+        let mut pending = items;
+        while !pending.is_empty() {
+            let batch = std::mem::take(&mut pending);
+            let tokens: Vec<Item> = batch.clone();
+            let (mut applied, mut failed) = (Applied::default(), Vec::new());
+            self.apply(batch, &mut applied, &mut failed).await;
+            self.metrics.add_applied(applied.applied);
+            self.metrics.add_duplicates(applied.duplicates);
+            self.metrics.add_parked(applied.parked);
+            let unsettled = |item: &Item| {
+                failed.iter().any(|f| {
+                    same(&f.item, item) || f.followers.iter().any(|follower| same(follower, item))
+                })
+            };
+            done.dealt.extend(tokens.into_iter().filter(|item| !unsettled(item)));
+            for failed in failed {
+                let copy: Vec<Item> = std::iter::once(failed.item.clone())
+                    .chain(failed.followers.iter().cloned())
+                    .collect();
+                match self.judge(failed).await {
+                    Ok(Verdict::Dealt(items)) => done.dealt.extend(items),
+                    Ok(Verdict::GoOn { dealt, rest }) => {
+                        done.dealt.extend(dealt);
+                        pending.extend(rest);
+                    }
+                    Ok(Verdict::Retry { items, at }) => done.later.push((at, items)),
+                    Ok(Verdict::Stop(items)) => {
+                        done.stop = true;
+                        let never = Timestamp::MAX;
+                        done.later.push((never, items));
+                    }
+                    Err(failure) => {
+                        // The boxes could not be written; nothing is acknowledged.
+                        warn!(consumer = self.consumer.name, %failure, "the boxes are out of reach");
+                        let soon = self.chapar.clock().now();
+                        let soon = soon.saturating_add(Duration::from_millis(500));
+                        done.later.push((soon.unwrap_or(Timestamp::MAX), copy));
+                    }
+                }
+            }
+        }
+        done
+    }
+
+    async fn finish(
+        &self,
+        round: &mut Round,
+        done: Done,
+        subscription: &dyn Subscription,
+    ) -> Result<(), TransportError> {
+        if done.stop {
+            error!(consumer = self.consumer.name, "stopped by its failure policy");
+            self.stop.cancel();
+        }
+        match subscription.ack(&done.tokens()).await {
+            // Another process has the partition now; the inbox keeps it from applying twice.
+            Ok(()) | Err(TransportError::Expired) => {}
+            Err(error) => return Err(error),
+        }
+        let now = self.chapar.clock().now();
+        let mut waiting: Vec<(Option<String>, usize)> = done.keys;
+        for (at, items) in done.later {
+            let key = items[0].arrival.ordering_key.clone().filter(|_| self.consumer.ordered);
+            if let Some(place) = waiting.iter_mut().find(|(known, _)| *known == key) {
+                place.1 = place.1.saturating_sub(items.len());
+            }
+            let pause = at.duration_since(now).unsigned_abs().min(Duration::from_secs(3600));
+            round.delayed.push(Delayed { at: Instant::now() + pause, key, items });
+        }
+        for (key, settled) in waiting {
+            let delayed = key.is_some() && round.delayed.iter().any(|later| later.key == key);
+            if delayed {
+                round.lanes.settle(settled);
+            } else {
+                round.lanes.done(key.as_deref(), settled);
+            }
+        }
+        Ok(())
+    }
+
+    async fn pause(&self, time: Duration) {
+        tokio::select! {
+            () = tokio::time::sleep(time) => {}
+            () = self.stop.cancelled() => {}
+        }
+    }
+}
+
+/// Keeps a subscription alive while handlers run.
+async fn beat(subscription: Arc<dyn Subscription>) {
+    loop {
+        tokio::time::sleep(HEARTBEAT).await;
+        if let Err(error) = subscription.extend(&[]).await {
+            warn!(%error, "the subscription's deadline could not be extended");
+        }
+    }
+}
+
+type Fetching = JoinHandle<Result<Vec<Delivery>, TransportError>>;
+
+/// Waits for the fetch under way; for ever, if there is none.
+async fn fetched(fetching: &mut Option<Fetching>) -> Result<Vec<Delivery>, TransportError> {
+    let Some(task) = fetching else { return std::future::pending().await };
+    let fetched = task.await;
+    *fetching = None;
+    fetched.unwrap_or_else(|error| Err(TransportError::Unavailable(error.to_string())))
+}
+
+fn same(a: &Item, b: &Item) -> bool {
+    (a.arrival.partition, a.arrival.offset) == (b.arrival.partition, b.arrival.offset)
+}
+
+struct Round {
+    lanes: Lanes<Item>,
+    working: JoinSet<Done>,
+    delayed: BinaryHeap<Delayed>,
+    fetching: Option<Fetching>,
+    looked: Option<Instant>,
+}
+
+impl Round {
+    /// Puts items whose pause is over back in front of their lanes.
+    fn wake(&mut self, now: Instant) {
+        while self.delayed.peek().is_some_and(|later| later.at <= now) {
+            let Some(Delayed { key, items, .. }) = self.delayed.pop() else { return };
+            match key {
+                Some(key) => self.lanes.put_back(&key, items),
+                None => {
+                    self.lanes.settle(items.len());
+                    for item in items {
+                        self.lanes.push(None, item);
+                    }
+                }
+            }
+        }
+    }
+
+    fn until_wake(&self, limit: Duration) -> Duration {
+        let next = self.delayed.peek().map(|later| later.at);
+        next.map_or(limit, |at| {
+            at.saturating_duration_since(Instant::now()).clamp(Duration::from_millis(1), limit)
+        })
+    }
+}
+
+/// Items that are tried again later. Their key stays busy until then.
+struct Delayed {
+    at: Instant,
+    key: Option<String>,
+    items: Vec<Item>,
+}
+
+impl Ord for Delayed {
+    // The heap gives its greatest: the one that is due first.
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        other.at.cmp(&self.at)
+    }
+}
+
+impl PartialOrd for Delayed {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Delayed {
+    fn eq(&self, other: &Self) -> bool {
+        self.at == other.at
+    }
+}
+
+impl Eq for Delayed {}
+
+/// How a batch ended.
+struct Done {
+    /// The keys of the batch, and how many items each had.
+    keys: Vec<(Option<String>, usize)>,
+    dealt: Vec<Item>,
+    later: Vec<(Timestamp, Vec<Item>)>,
+    stop: bool,
+}
+
+impl Done {
+    fn count_keys(items: &[Item], ordered: bool) -> Vec<(Option<String>, usize)> {
+        let mut counts: std::collections::HashMap<Option<String>, usize> = Default::default();
+        for item in items {
+            *counts.entry(item.arrival.ordering_key.clone().filter(|_| ordered)).or_default() += 1;
+        }
+        counts.into_iter().collect()
+    }
+
+    fn tokens(&self) -> Vec<Token> {
+        let delivery = |item: &Item| item.delivery.as_ref().map(|d| d.token.clone());
+        self.dealt.iter().filter_map(delivery).collect()
+    }
+}

@@ -1,0 +1,168 @@
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use chapar_core::{Cause, Envelope, IntoDraft, Tenant};
+use chapar_sql::{Append, NewEffect, Tx};
+use jiff::Timestamp;
+use serde::Serialize;
+
+use crate::chapar::Chapar;
+use crate::failure::Failure;
+
+/// What a handler works with: the transaction it runs in, and the ways to hand work on.
+///
+/// Everything done through it commits together with the claim of the event, or not at all.
+pub struct Cx {
+    tx: Tx,
+    chapar: Chapar,
+    cause: Cause,
+    event: Option<Arc<Envelope>>,
+    states: Arc<States>,
+    emitted: Vec<Append>,
+    started: Vec<(String, String)>,
+    noop: bool,
+}
+
+/// What handlers share, by type.
+#[derive(Default)]
+pub(crate) struct States(HashMap<TypeId, Box<dyn Any + Send + Sync>>);
+
+impl States {
+    pub(crate) fn insert<T: Any + Send + Sync>(&mut self, state: T) {
+        self.0.insert(TypeId::of::<T>(), Box::new(state));
+    }
+}
+
+impl Cx {
+    pub(crate) fn new(tx: Tx, chapar: Chapar, cause: Cause, states: Arc<States>) -> Self {
+        Cx {
+            tx,
+            chapar,
+            cause,
+            event: None,
+            states,
+            emitted: Vec::new(),
+            started: Vec::new(),
+            noop: false,
+        }
+    }
+
+    /// A context outside of any consumer, for commands and tests: begins a transaction on
+    /// behalf of a tenant that [`Cx::commit`] ends.
+    pub async fn begin(chapar: &Chapar, cause: Cause) -> Result<Self, Failure> {
+        let tx = chapar.begin(&cause.tenant).await?;
+        Ok(Cx::new(tx, chapar.clone(), cause, Arc::default()))
+    }
+
+    /// Commits what was done through a context of one's own.
+    pub async fn commit(mut self) -> Result<(), Failure> {
+        self.flush().await?;
+        let chapar = self.chapar.clone();
+        chapar.commit(self.tx).await?;
+        Ok(())
+    }
+
+    /// The transaction.
+    pub fn tx(&mut self) -> &mut Tx {
+        &mut self.tx
+    }
+
+    /// The tenant on whose behalf this runs.
+    pub fn tenant(&self) -> &Tenant {
+        &self.cause.tenant
+    }
+
+    /// The event that is being applied; none when a timer fired or an effect came back.
+    pub fn event(&self) -> Option<&Envelope> {
+        self.event.as_deref()
+    }
+
+    /// What emitted events inherit: correlation, causation, actor and trace.
+    pub fn cause(&self) -> &Cause {
+        &self.cause
+    }
+
+    /// Now, by the engine's clock.
+    pub fn now(&self) -> Timestamp {
+        self.chapar.clock().now()
+    }
+
+    /// The state of this type that the [`App`](crate::App) was given.
+    pub fn state<T: Any + Send + Sync>(&self) -> Result<&T, Failure> {
+        let found = self.states.0.get(&TypeId::of::<T>());
+        found.and_then(|state| state.downcast_ref()).ok_or_else(|| {
+            let name = std::any::type_name::<T>();
+            Failure::rule(format!("no state of type {name} was given to the app"))
+        })
+    }
+
+    /// Emits an event, caused by the one being applied.
+    ///
+    /// It is checked now and written when the handler is done, so that the locks on its key
+    /// are held as briefly as can be.
+    pub async fn emit(&mut self, event: impl IntoDraft) -> Result<(), Failure> {
+        let append = self.chapar.seal_caused(event, &self.cause)?;
+        self.emitted.push(append);
+        Ok(())
+    }
+
+    /// Asks for a call to the outside, to be made after this transaction has committed.
+    ///
+    /// The same `key` asked for again changes nothing. The outcome comes back through the
+    /// [`EffectTask`](crate::EffectTask) of this kind.
+    pub async fn effect(
+        &mut self,
+        kind: &str,
+        key: &str,
+        request: &impl Serialize,
+    ) -> Result<(), Failure> {
+        let effect = NewEffect {
+            kind: kind.to_owned(),
+            idempotency_key: key.to_owned(),
+            tenant: self.cause.tenant.as_str().to_owned(),
+            request: serde_json::to_string(request)?,
+            cause: serde_json::to_vec(&self.cause)?,
+            due_at: self.now(),
+        };
+        self.tx.conn().request_effect(&effect).await?;
+        Ok(())
+    }
+
+    /// Notes that the event changed nothing here.
+    pub fn noop(&mut self) {
+        self.noop = true;
+    }
+
+    pub(crate) fn note_started(&mut self, saga: &str, key: &str) {
+        self.started.push((saga.to_owned(), key.to_owned()));
+    }
+
+    pub(crate) fn take_started(&mut self) -> Vec<(String, String)> {
+        std::mem::take(&mut self.started)
+    }
+
+    /// Turns to the next event of a batch.
+    pub(crate) fn turn_to(&mut self, envelope: Arc<Envelope>) {
+        self.cause = envelope.cause();
+        self.event = Some(envelope);
+        self.noop = false;
+    }
+
+    pub(crate) fn was_noop(&self) -> bool {
+        self.noop
+    }
+
+    /// Writes what was emitted.
+    pub(crate) async fn flush(&mut self) -> Result<(), Failure> {
+        let emitted = std::mem::take(&mut self.emitted);
+        if !emitted.is_empty() {
+            self.tx.conn().append(&emitted).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn into_tx(self) -> Tx {
+        self.tx
+    }
+}

@@ -1,0 +1,54 @@
+//! The event backbone for multi-tenant services.
+//!
+//! A service commits its row and its event in one transaction ([`Chapar::append`]); every other
+//! service applies that event exactly once, in order ([`Consumer`]); processes that span
+//! services are plain code over persisted state ([`saga`]); and calls to vendors are durable
+//! tasks outside of any transaction ([`Cx::effect`]). An [`App`] runs it all in one process.
+//!
+//! ```
+//! use chapar::{App, Chapar, Consumer, Cx, Event, Failure};
+//! use serde::{Deserialize, Serialize};
+//!
+//! #[derive(Serialize, Deserialize)]
+//! struct BookingHeld { reservation: String, room: String }
+//!
+//! impl Event for BookingHeld {
+//!     const SUBJECT: &'static str = "melmastoon.reservation.booking.held.v1";
+//!     const AGGREGATE: &'static str = "booking";
+//!     fn aggregate_id(&self) -> String { self.reservation.clone() }
+//!     fn intent(&self) -> Option<String> { Some(format!("{}:held", self.reservation)) }
+//! }
+//!
+//! async fn allocate(held: BookingHeld, cx: &mut Cx) -> Result<(), Failure> {
+//!     const ALLOCATE: &str = "insert into allocations (reservation, room) values ($1, $2)";
+//!     cx.tx().execute(ALLOCATE, vec![held.reservation.into(), held.room.into()]).await?;
+//!     Ok(())
+//! }
+//!
+//! let consumer = Consumer::new("inventory-service.booking-held").on(allocate).lanes(4).retry(7);
+//! ```
+
+mod app;
+mod chapar;
+mod consumer;
+mod cx;
+mod effects;
+mod failure;
+mod metrics;
+mod relay;
+pub mod saga;
+mod timers;
+
+pub use app::{App, Running};
+pub use chapar::{AppendError, Chapar, ChaparBuilder};
+pub use chapar_core as core;
+pub use chapar_core::{
+    Draft, Envelope, Event, Id, IntoDraft, Payload, Producer, Profile, Tenant,
+};
+pub use chapar_sql as sql;
+pub use chapar_sql::{Store, StoreError, StoreOptions, Tx};
+pub use consumer::{Consumer, HandlerFn};
+pub use cx::Cx;
+pub use effects::{EffectOutcome, EffectTask};
+pub use failure::Failure;
+pub use metrics::{ConsumerMetrics, Metrics};

@@ -1,0 +1,84 @@
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+
+/// What an [`App`](crate::App) has done since it started. Cheap to clone and to read.
+#[derive(Debug, Clone, Default)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug, Default)]
+struct Inner {
+    published: AtomicU64,
+    publish_errors: AtomicU64,
+    quarantined: AtomicU64,
+    timers_fired: AtomicU64,
+    effects_done: AtomicU64,
+    consumers: Mutex<BTreeMap<String, Arc<ConsumerMetrics>>>,
+}
+
+/// What one consumer has done.
+#[derive(Debug, Default)]
+pub struct ConsumerMetrics {
+    applied: AtomicU64,
+    duplicates: AtomicU64,
+    retries: AtomicU64,
+    dead_letters: AtomicU64,
+    parked: AtomicU64,
+}
+
+macro_rules! counters {
+    ($type:ty, $this:ident => $place:expr; $($get:ident $add:ident $what:literal),* $(,)?) => {
+        impl $type {$(
+            #[doc = $what]
+            pub fn $get(&self) -> u64 {
+                let $this = self;
+                $place.$get.load(Relaxed)
+            }
+
+            pub(crate) fn $add(&self, n: u64) {
+                let $this = self;
+                $place.$get.fetch_add(n, Relaxed);
+            }
+        )*}
+    };
+}
+
+counters!(Metrics, this => this.0;
+    published add_published "Events that the transport has taken.",
+    publish_errors add_publish_errors "Attempts to publish that failed.",
+    quarantined add_quarantined "Events that were put into quarantine.",
+    timers_fired add_timers_fired "Timers that fired.",
+    effects_done add_effects_done "Calls to the outside that have ended.",
+);
+
+counters!(ConsumerMetrics, this => this;
+    applied add_applied "Events applied.",
+    duplicates add_duplicates "Deliveries skipped because the event had been applied before.",
+    retries add_retries "Attempts that failed and are tried again.",
+    dead_letters add_dead_letters "Events that failed for good.",
+    parked add_parked "Events that wait behind a dead letter of their key.",
+);
+
+impl Metrics {
+    /// The metrics of a consumer.
+    pub fn consumer(&self, name: &str) -> Arc<ConsumerMetrics> {
+        let mut consumers = self.0.consumers.lock().unwrap_or_else(|p| p.into_inner());
+        consumers.entry(name.to_owned()).or_default().clone()
+    }
+
+    /// All consumers and their metrics.
+    pub fn consumers(&self) -> Vec<(String, Arc<ConsumerMetrics>)> {
+        let consumers = self.0.consumers.lock().unwrap_or_else(|p| p.into_inner());
+        consumers.iter().map(|(name, metrics)| (name.clone(), metrics.clone())).collect()
+    }
+
+    /// All events applied, over all consumers.
+    pub fn applied(&self) -> u64 {
+        self.consumers().iter().map(|(_, consumer)| consumer.applied()).sum()
+    }
+
+    /// All duplicates skipped, over all consumers.
+    pub fn duplicates(&self) -> u64 {
+        self.consumers().iter().map(|(_, consumer)| consumer.duplicates()).sum()
+    }
+}

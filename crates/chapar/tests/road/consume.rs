@@ -1,0 +1,186 @@
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use chapar::core::port::{SeekTo, Transport};
+use chapar::{Consumer, Cx, Failure};
+
+use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
+
+on_each_store!(
+    events_of_a_key_are_applied_once_and_in_order,
+    a_redelivered_event_is_a_silent_no_op,
+    a_poison_event_parks_its_key_and_no_other_and_replay_drains_in_order,
+    one_poison_in_a_batch_does_not_hold_back_the_batch,
+    a_transient_failure_is_tried_again_and_order_holds,
+    garbage_on_the_wire_is_dead_lettered_while_the_rest_flows,
+    a_slow_handler_times_out_and_is_tried_again,
+    what_was_under_way_at_a_stop_goes_on_at_the_next_start,
+    a_replay_that_fails_again_goes_back_into_the_box,
+);
+
+fn patient(name: &str) -> Consumer {
+    Consumer::new(name).backoff(Duration::from_millis(20), Duration::from_millis(100))
+}
+
+async fn events_of_a_key_are_applied_once_and_in_order(house: House) {
+    let running = house.run(patient("c").on(write_down).lanes(4).batch(7)).await;
+    for round in 0..5 {
+        for key in ["a", "b", "c"] {
+            house.note("acme", key, round * 10..round * 10 + 10).await;
+        }
+    }
+    eventually("all are applied", async || house.applied("c").await.len() == 50).await;
+    for key in ["a", "b", "c"] {
+        let key = key.to_owned();
+        eventually("all are applied", async || house.applied(&key).await.len() == 50).await;
+        assert_eq!(house.applied(&key).await, (0..50).collect::<Vec<_>>());
+    }
+    stop(running).await;
+    assert!(house.letters().await.is_empty());
+}
+
+async fn a_redelivered_event_is_a_silent_no_op(house: House) {
+    let running = house.run(patient("c").on(write_down)).await;
+    house.note("acme", "a", 0..20).await;
+    eventually("all are applied", async || house.applied("a").await.len() == 20).await;
+    house.transport.seek("c", SeekTo::Beginning).await.unwrap();
+    let metrics = running.metrics().consumer("c");
+    eventually("all came again", async || metrics.duplicates() >= 20).await;
+    assert_eq!(house.applied("a").await, (0..20).collect::<Vec<_>>());
+    stop(running).await;
+}
+
+static MENDED: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
+
+/// Fails for number 3 of key `bad`, until it is mended.
+async fn poisoned(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
+    let on_postgres = cx.tx().as_postgres().is_some();
+    let mended = &MENDED[usize::from(on_postgres)];
+    if noted.key == "bad" && noted.n == 3 && !mended.load(Ordering::SeqCst) {
+        return Err(Failure::rule("number 3 is impossible"));
+    }
+    write_down(noted, cx).await
+}
+
+async fn a_poison_event_parks_its_key_and_no_other_and_replay_drains_in_order(house: House) {
+    let running = house.run(patient("c").on(poisoned).batch(50)).await;
+    house.note("acme", "bad", 0..6).await;
+    house.note("acme", "good", 0..6).await;
+    eventually("the neighbour flows", async || house.applied("good").await.len() == 6).await;
+    eventually("the key is parked", async || {
+        let letters = house.letters().await;
+        letters.len() == 1 && letters[0].followers == 2
+    })
+    .await;
+    assert_eq!(house.applied("bad").await, [0, 1, 2]);
+    house.note("acme", "bad", 6..8).await;
+    eventually("later ones park too", async || house.letters().await[0].followers == 4).await;
+
+    let letter = house.letters().await.remove(0);
+    assert_eq!((letter.kind.as_str(), letter.error.as_str()), ("rule_violation", "number 3 is impossible"));
+    let on_postgres = house.chapar.store().backend() == chapar::sql::Backend::Postgres;
+    MENDED[usize::from(on_postgres)].store(true, Ordering::SeqCst);
+    house.replay(&letter.id).await;
+    eventually("the key has caught up", async || house.applied("bad").await.len() == 8).await;
+    assert_eq!(house.applied("bad").await, (0..8).collect::<Vec<_>>());
+    assert!(house.letters().await.is_empty());
+    house.note("acme", "bad", 8..10).await;
+    eventually("and goes on as before", async || house.applied("bad").await.len() == 10).await;
+    stop(running).await;
+}
+
+async fn one_poison_in_a_batch_does_not_hold_back_the_batch(house: House) {
+    for key in 0..40 {
+        house.note("acme", &format!("k{key}"), [if key == 17 { -1 } else { key }]).await;
+    }
+    let handler = async |noted: Noted, cx: &mut Cx| {
+        if noted.n < 0 { Err(Failure::rule("negative")) } else { write_down(noted, cx).await }
+    };
+    let running = house.run(patient("c").on(handler).batch(100)).await;
+    eventually("the others are applied", async || {
+        house.ints("select n from notes", vec![]).await.len() == 39
+    })
+    .await;
+    eventually("one letter", async || house.letters().await.len() == 1).await;
+    stop(running).await;
+}
+
+static TRIES: [AtomicU32; 2] = [AtomicU32::new(0), AtomicU32::new(0)];
+
+async fn a_transient_failure_is_tried_again_and_order_holds(house: House) {
+    let handler = async |noted: Noted, cx: &mut Cx| {
+        let on_postgres = cx.tx().as_postgres().is_some();
+        if noted.n == 1 && TRIES[usize::from(on_postgres)].fetch_add(1, Ordering::SeqCst) < 3 {
+            return Err(Failure::transient("the downstream is away"));
+        }
+        write_down(noted, cx).await
+    };
+    let running = house.run(patient("c").on(handler)).await;
+    house.note("acme", "a", 0..5).await;
+    eventually("all are applied", async || house.applied("a").await.len() == 5).await;
+    assert_eq!(house.applied("a").await, [0, 1, 2, 3, 4]);
+    assert!(running.metrics().consumer("c").retries() >= 1);
+    stop(running).await;
+}
+
+async fn garbage_on_the_wire_is_dead_lettered_while_the_rest_flows(house: House) {
+    let running = house.run(patient("c").on(write_down)).await;
+    const TOPIC: &str = "melmastoon.reservation.booking.modified.v1";
+    house.publish_raw(TOPIC, "x", b"{\"truncated\": ").await;
+    house.publish_raw(TOPIC, "y", &[0xff; 64]).await;
+    house.note("acme", "a", 0..3).await;
+    eventually("the rest flows", async || house.applied("a").await.len() == 3).await;
+    eventually("both are in the box", async || house.letters().await.len() == 2).await;
+    assert!(house.letters().await.iter().all(|letter| letter.kind == "undecodable"));
+    stop(running).await;
+}
+
+static SLOW: [AtomicBool; 2] = [AtomicBool::new(true), AtomicBool::new(true)];
+
+async fn a_slow_handler_times_out_and_is_tried_again(house: House) {
+    let handler = async |noted: Noted, cx: &mut Cx| {
+        let on_postgres = cx.tx().as_postgres().is_some();
+        if SLOW[usize::from(on_postgres)].swap(false, Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
+        write_down(noted, cx).await
+    };
+    let consumer = patient("c").on(handler).timeout(Duration::from_millis(200));
+    let running = house.run(consumer).await;
+    house.note("acme", "a", 0..2).await;
+    eventually("both are applied", async || house.applied("a").await.len() == 2).await;
+    assert_eq!(house.applied("a").await, [0, 1]);
+    stop(running).await;
+}
+
+async fn what_was_under_way_at_a_stop_goes_on_at_the_next_start(house: House) {
+    let mut expected = 0;
+    for _ in 0..4 {
+        let running = house.run(patient("c").on(write_down).batch(3)).await;
+        house.note("acme", "a", expected..expected + 25).await;
+        expected += 25;
+        stop(running).await;
+    }
+    let running = house.run(patient("c").on(write_down)).await;
+    let all = expected as usize;
+    eventually("all are applied", async || house.applied("a").await.len() == all).await;
+    assert_eq!(house.applied("a").await, (0..expected).collect::<Vec<_>>());
+    stop(running).await;
+}
+
+async fn a_replay_that_fails_again_goes_back_into_the_box(house: House) {
+    let handler =
+        async |_: Noted, _: &mut Cx| Err::<(), Failure>(Failure::rule("never works"));
+    let running = house.run(patient("c").on(handler)).await;
+    house.note("acme", "a", 0..2).await;
+    eventually("one letter", async || house.letters().await.len() == 1).await;
+    let letter = house.letters().await.remove(0);
+    house.replay(&letter.id).await;
+    eventually("it is back", async || {
+        let letters = house.letters().await;
+        letters.len() == 1 && letters[0].status == "open" && letters[0].attempts == letter.attempts + 1
+    })
+    .await;
+    assert_eq!(house.letters().await[0].followers, 1);
+    stop(running).await;
+}

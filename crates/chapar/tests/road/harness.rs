@@ -1,0 +1,184 @@
+//! One house for all tests of this suite: a store, a backbone, and words to wait with.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chapar::core::dialect::{Dialect, Melmastoon};
+use chapar::core::port::{Outgoing, Transport};
+use chapar::sql::{Backend, SqlTransport, Value};
+use chapar::{
+    App, Chapar, Consumer, Cx, Event, Failure, Producer, Profile, Running, Store, StoreOptions,
+    Tenant,
+};
+use chapar_testkit::servers;
+use serde::{Deserialize, Serialize};
+
+pub(crate) struct House {
+    pub(crate) chapar: Chapar,
+    pub(crate) transport: Arc<SqlTransport>,
+    pub(crate) url: String,
+    _place: Box<dyn std::any::Any + Send>,
+}
+
+/// Runs each test on SQLite and on PostgreSQL.
+macro_rules! on_each_store {
+    ($($test:ident),* $(,)?) => {
+        mod sqlite {$(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                super::$test(crate::harness::House::on_sqlite().await).await;
+            }
+        )*}
+        mod postgres {$(
+            #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $test() {
+                let server = chapar_testkit::need!(chapar_testkit::servers::postgres());
+                super::$test(crate::harness::House::on_postgres(&server).await).await;
+            }
+        )*}
+    };
+}
+pub(crate) use on_each_store;
+
+impl House {
+    pub(crate) async fn on_sqlite() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}", folder.path().join("road.db").display());
+        Self::open(url, Box::new(folder)).await
+    }
+
+    pub(crate) async fn on_postgres(server: &servers::Postgres) -> Self {
+        let database = server.database("road").unwrap();
+        Self::open(database.url().to_owned(), Box::new(database)).await
+    }
+
+    async fn open(url: String, place: Box<dyn std::any::Any + Send>) -> Self {
+        let store = Store::open(&url, &StoreOptions::default()).await.unwrap();
+        store.migrate().await.unwrap();
+        let mut tx = store.begin_raw().await.unwrap();
+        let create = match store.backend() {
+            Backend::Sqlite => {
+                "create table notes (id integer primary key autoincrement, n bigint not null, \
+                 tenant text not null, key text not null)"
+            }
+            Backend::Postgres => {
+                "create table notes (id bigint generated always as identity, n bigint not null, \
+                 tenant text not null, key text not null)"
+            }
+        };
+        tx.execute(create, vec![]).await.unwrap();
+        if store.backend() == Backend::Postgres {
+            tx.execute("call chapar.protect('notes')", vec![]).await.unwrap();
+        }
+        tx.commit().await.unwrap();
+        let profile = Profile::builtin("melmastoon").unwrap();
+        let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
+        let chapar =
+            Chapar::builder(store.clone(), profile, Arc::new(Melmastoon)).producer(producer).build();
+        let transport = Arc::new(SqlTransport::new(store, "house"));
+        House { chapar, transport, url, _place: place }
+    }
+
+    pub(crate) fn app(&self) -> App {
+        App::new(self.chapar.clone(), self.transport.clone(), "house")
+    }
+
+    pub(crate) async fn run(&self, consumer: Consumer) -> Running {
+        self.app().consumer("inventory-service", consumer).start().await.unwrap()
+    }
+
+    /// Appends notes in one transaction each, as a service would.
+    pub(crate) async fn note(&self, tenant: &str, key: &str, numbers: impl IntoIterator<Item = i64>) {
+        for n in numbers {
+            let tenant: Tenant = tenant.parse().unwrap();
+            let mut tx = self.chapar.begin(&tenant).await.unwrap();
+            let note = Noted { key: key.into(), n };
+            self.chapar.append(&mut tx, note.for_tenant(&tenant)).await.unwrap();
+            self.chapar.commit(tx).await.unwrap();
+        }
+    }
+
+    /// Puts bytes on the wire that no producer of ours would write.
+    pub(crate) async fn publish_raw(&self, topic: &str, key: &str, body: &[u8]) {
+        let message = Outgoing {
+            id: format!("raw-{}", body.len()).parse().unwrap(),
+            topic: topic.into(),
+            key: Some(key.into()),
+            headers: vec![],
+            body: body.to_vec().into(),
+        };
+        self.transport.publish(vec![message]).await.remove(0).unwrap();
+    }
+
+    /// The numbers that were applied for a key, in the order in which they were.
+    pub(crate) async fn applied(&self, key: &str) -> Vec<i64> {
+        self.ints("select n from notes where key = $1 order by id", vec![key.into()]).await
+    }
+
+    pub(crate) async fn ints(&self, sql: &'static str, args: Vec<Value>) -> Vec<i64> {
+        let mut tx = self.chapar.store().begin_engine().await.unwrap();
+        let rows = tx.fetch(sql, args).await.unwrap();
+        rows.iter().map(|row| row.get(0).unwrap()).collect()
+    }
+
+    pub(crate) async fn letters(&self) -> Vec<chapar::sql::DeadLetter> {
+        let mut tx = self.chapar.store().begin_engine().await.unwrap();
+        tx.conn().open_dead_letters(100).await.unwrap()
+    }
+
+    pub(crate) async fn replay(&self, id: &str) {
+        let mut tx = self.chapar.store().begin_engine().await.unwrap();
+        assert!(tx.conn().request_replay(id).await.unwrap());
+        tx.commit().await.unwrap();
+    }
+
+    pub(crate) fn dialect(&self) -> impl Dialect {
+        Melmastoon
+    }
+}
+
+/// Waits until something holds, for a while that is long enough for a slow machine.
+pub(crate) async fn eventually<F, Fut>(what: &str, mut holds: F)
+where
+    F: FnMut() -> Fut,
+    Fut: Future<Output = bool>,
+{
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !holds().await {
+        assert!(Instant::now() < deadline, "still not so after 30 s: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+pub(crate) async fn stop(running: Running) {
+    running.stop(Duration::from_secs(10)).await;
+}
+
+/// The event of these tests: a number noted under a key.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Noted {
+    pub(crate) key: String,
+    pub(crate) n: i64,
+}
+
+impl Event for Noted {
+    const SUBJECT: &'static str = "melmastoon.reservation.booking.modified.v1";
+    const AGGREGATE: &'static str = "booking";
+
+    fn aggregate_id(&self) -> String {
+        self.key.clone()
+    }
+
+    fn intent(&self) -> Option<String> {
+        Some(format!("{}:{}", self.key, self.n))
+    }
+}
+
+/// The business effect of these tests.
+pub(crate) async fn write_down(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
+    const INSERT: &str = "insert into notes (n, tenant, key) values ($1, $2, $3)";
+    let tenant = cx.tenant().as_str().to_owned();
+    cx.tx().execute(INSERT, vec![noted.n.into(), tenant.into(), noted.key.into()]).await?;
+    Ok(())
+}

@@ -1,0 +1,7 @@
+//! The road of an event, end to end, on every store.
+
+mod consume;
+mod effects;
+mod emit;
+mod harness;
+mod sagas;

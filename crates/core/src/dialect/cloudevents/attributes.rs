@@ -1,0 +1,295 @@
+//! Context attributes, whatever carries them.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
+use serde_json::Value;
+
+use crate::dialect::free::{self, Field, Names, plain_json_goes_unsaid};
+use crate::dialect::{DecodeError, EncodeError, invalid, object_in, split_version};
+use crate::envelope::{Envelope, Payload, Tenant};
+
+/// The attributes of an envelope: the mandatory ones in front, the others by name.
+pub(super) struct Attributes {
+    pub(super) first: Vec<(&'static str, String)>,
+    pub(super) more: BTreeMap<String, Value>,
+    /// The names among `more` that are somebody else's.
+    pub(super) foreign: Vec<String>,
+}
+
+const NAMES: Names = Names(&[
+    (Field::Schema, "dataschema"),
+    (Field::Correlation, "correlationid"),
+    (Field::Causation, "causationid"),
+    (Field::ActorType, "actortype"),
+    (Field::ActorId, "actorid"),
+    (Field::IngestedAt, "ingestedat"),
+    (Field::WrittenAt, "dbwritets"),
+    (Field::Instance, "producerinstance"),
+    (Field::Commit, "producercommit"),
+    (Field::Region, "producerregion"),
+    (Field::IdempotencyKey, "idempotencykey"),
+    (Field::OrderingKey, "partitionkey"),
+    (Field::AggregateType, "aggregatetype"),
+    (Field::AggregateId, "subject"),
+    (Field::AggregateVersion, "aggregateversion"),
+    (Field::Retention, "retentionclass"),
+    (Field::Residency, "dataresidency"),
+    (Field::OfflineReplay, "offlinereplay"),
+    (Field::AiProvenance, "aiprovenance"),
+    (Field::OutboxId, "outboxid"),
+    (Field::Traceparent, "traceparent"),
+    (Field::Tracestate, "tracestate"),
+]);
+
+/// Names that mean something else than a free extension.
+const TAKEN: &[&str] = &[
+    "specversion",
+    "id",
+    "type",
+    "source",
+    "time",
+    "datacontenttype",
+    "data",
+    "tenantid",
+    "producerservice",
+    "typedextensions",
+];
+
+pub(super) fn write(envelope: &Envelope) -> Result<Attributes, EncodeError> {
+    let mut more = NAMES.write(envelope);
+    for value in more.values_mut() {
+        flatten(value);
+    }
+    let versioned = envelope.subject();
+    let as_it_came =
+        matches!(envelope.extensions.get("type"), Some(Value::String(t)) if *t == versioned);
+    let unclear = split_version(&envelope.event_type).is_some();
+    if !as_it_came && (envelope.version != 1 || unclear) {
+        more.insert("eventversion".into(), integer(envelope.version.into()));
+    }
+    if !envelope.tenant.is_platform() {
+        more.insert("tenantid".into(), envelope.tenant.as_str().into());
+    }
+    let source = match &envelope.source {
+        None => service_source(&envelope.producer.service),
+        Some(source) if source.is_empty() => {
+            let reason = "is empty; leave it out or give a URI reference";
+            return Err(EncodeError::Invalid { field: "source", reason });
+        }
+        Some(source) => {
+            if !envelope.producer.service.is_empty() || service_of(source).is_some() {
+                more.insert("producerservice".into(), envelope.producer.service.as_str().into());
+            }
+            source.clone()
+        }
+    };
+    if !envelope.metadata.is_empty() {
+        more.insert("metadata".into(), json_text(&envelope.metadata));
+    }
+
+    let mut foreign = Vec::new();
+    let mut packed = BTreeMap::new();
+    for (name, value) in &envelope.extensions {
+        if name == "type" && as_it_came {
+            continue;
+        }
+        if is_attribute(name, value) && !more.contains_key(name) {
+            foreign.push(name.clone());
+            more.insert(name.clone(), value.clone());
+        } else {
+            packed.insert(name, value);
+        }
+    }
+    if !packed.is_empty() {
+        // Whoever else uses the name is packed as well, so that there is one `extensions`.
+        let other =
+            foreign.iter().position(|name| name == "extensions").map(|at| foreign.remove(at));
+        if let Some((name, value)) = other.and_then(|name| envelope.extensions.get_key_value(&name))
+        {
+            packed.insert(name, value);
+        }
+        more.insert("extensions".into(), json_text(&packed));
+    }
+
+    let event_type = if as_it_came { versioned } else { envelope.event_type.clone() };
+    let mut first = vec![
+        ("specversion", "1.0".to_owned()),
+        ("id", envelope.id.to_string()),
+        ("type", event_type),
+        ("source", source),
+    ];
+    if envelope.occurred_at != Timestamp::UNIX_EPOCH {
+        first.push(("time", envelope.occurred_at.to_string()));
+    }
+    Ok(Attributes { first, more, foreign })
+}
+
+pub(super) fn read(
+    mut attributes: BTreeMap<String, Value>,
+    content_type: Option<String>,
+    payload: Payload,
+) -> Result<Envelope, DecodeError> {
+    let spec = required(&mut attributes, "specversion")?;
+    if spec != "1.0" {
+        return Err(invalid("specversion", &spec, "version 1.0 is read"));
+    }
+    let id = required(&mut attributes, "id")?;
+    let id = id.parse().map_err(|error| invalid("id", &id, format!("{error}")))?;
+    let mut event_type = required(&mut attributes, "type")?;
+    let source = required(&mut attributes, "source")?;
+    let occurred_at = match text(&mut attributes, "time")? {
+        Some(time) => time.parse().map_err(|error| invalid("time", &time, format!("{error}")))?,
+        None => Timestamp::UNIX_EPOCH,
+    };
+    let tenant = match text(&mut attributes, "tenantid")? {
+        Some(tenant) => {
+            tenant.parse().map_err(|error| invalid("tenantid", &tenant, format!("{error}")))?
+        }
+        None => Tenant::platform(),
+    };
+    let mut version = 1;
+    let mut as_it_came = None;
+    if let Some(number) = attributes.get("eventversion").and_then(event_version) {
+        attributes.remove("eventversion");
+        version = number;
+    } else if let Some((bare, number)) = split_version(&event_type) {
+        let bare = bare.to_owned();
+        version = number;
+        as_it_came = Some(std::mem::replace(&mut event_type, bare));
+    }
+
+    let mut e = free::envelope(id, event_type, version, tenant, occurred_at, payload);
+    e.content_type = content_type;
+    plain_json_goes_unsaid(&mut e);
+    match (text(&mut attributes, "producerservice")?, service_of(&source)) {
+        (Some(service), _) => {
+            e.producer.service = service;
+            e.source = Some(source);
+        }
+        (None, Some(service)) => e.producer.service = service,
+        (None, None) => e.source = Some(source),
+    }
+    NAMES.read(&mut attributes, &mut e);
+    if let Some(metadata) = take_object(&mut attributes, "metadata") {
+        e.metadata = metadata;
+    }
+    let packed = take_object(&mut attributes, "extensions").unwrap_or_default();
+    e.extensions = attributes;
+    for (name, value) in packed {
+        e.extensions.entry(name).or_insert(value);
+    }
+    if let Some(as_it_came) = as_it_came {
+        e.extensions.insert("type".into(), as_it_came.into());
+    }
+    Ok(e)
+}
+
+/// Whether an extension can be an attribute of its own, and would be read as nothing else.
+fn is_attribute(name: &str, value: &Value) -> bool {
+    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let scalar = match value {
+        Value::String(_) | Value::Bool(_) => true,
+        Value::Number(number) => number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
+        _ => false,
+    };
+    let ours = match name {
+        "eventversion" => event_version(value).is_some(),
+        "metadata" | "extensions" => value.as_str().is_some_and(|text| object_in(text).is_some()),
+        _ => TAKEN.contains(&name) || NAMES.reads(name, value),
+    };
+    !name.is_empty() && name.bytes().all(plain) && scalar && !ours
+}
+
+fn required(
+    attributes: &mut BTreeMap<String, Value>,
+    name: &'static str,
+) -> Result<String, DecodeError> {
+    let value = text(attributes, name)?.filter(|text| !text.is_empty());
+    value.ok_or_else(|| DecodeError::Missing(name.into()))
+}
+
+fn text(
+    attributes: &mut BTreeMap<String, Value>,
+    name: &'static str,
+) -> Result<Option<String>, DecodeError> {
+    match attributes.remove(name) {
+        None => Ok(None),
+        Some(Value::String(text)) => Ok(Some(text)),
+        Some(other) => Err(invalid(name, &other.to_string(), "a string is expected")),
+    }
+}
+
+fn take_object(
+    attributes: &mut BTreeMap<String, Value>,
+    name: &str,
+) -> Option<BTreeMap<String, Value>> {
+    let object = object_in(attributes.get(name)?.as_str()?)?;
+    attributes.remove(name);
+    Some(object)
+}
+
+fn event_version(value: &Value) -> Option<u32> {
+    let number = match value {
+        Value::String(text) => text.parse().ok()?,
+        other => u32::try_from(other.as_u64()?).ok()?,
+    };
+    (number > 0).then_some(number)
+}
+
+/// Integers of CloudEvents have 32 bits; a larger one goes as text.
+fn integer(number: i64) -> Value {
+    match i32::try_from(number) {
+        Ok(number) => Value::from(number),
+        Err(_) => Value::from(number.to_string()),
+    }
+}
+
+fn flatten(value: &mut Value) {
+    match value {
+        Value::Object(_) => *value = Value::from(value.to_string()),
+        Value::Number(number) => {
+            if let Some(number) = number.as_i64() {
+                *value = integer(number);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn json_text<T: serde::Serialize>(value: &T) -> Value {
+    Value::from(serde_json::to_string(value).expect("memory takes every JSON value"))
+}
+
+const SERVICES: &str = "/services/";
+
+/// All that may not stand in the segment of a path.
+const SEGMENT: &AsciiSet = &CONTROLS
+    .add(b' ')
+    .add(b'"')
+    .add(b'#')
+    .add(b'%')
+    .add(b'/')
+    .add(b'<')
+    .add(b'>')
+    .add(b'?')
+    .add(b'[')
+    .add(b'\\')
+    .add(b']')
+    .add(b'^')
+    .add(b'`')
+    .add(b'{')
+    .add(b'|')
+    .add(b'}');
+
+fn service_source(service: &str) -> String {
+    format!("{SERVICES}{}", utf8_percent_encode(service, SEGMENT))
+}
+
+/// The service in a source, if that is exactly how we would spell it.
+fn service_of(source: &str) -> Option<String> {
+    let service = percent_decode_str(source.strip_prefix(SERVICES)?).decode_utf8().ok()?;
+    (service_source(&service) == source).then(|| Cow::into_owned(service))
+}

@@ -1,0 +1,99 @@
+//! CloudEvents 1.0, structured and binary.
+
+mod attributes;
+mod binary;
+mod structured;
+
+use super::{DecodeError, Dialect, EncodeError, Message, check_canonical, check_size, essence};
+use crate::envelope::Envelope;
+
+/// CloudEvents 1.0.
+///
+/// # Attributes
+/// `id`, `type`, `time`, `datacontenttype` and `dataschema` hold what their names say, and
+/// `subject` the aggregate's id. `source` is `/services/<service>` of the producer unless the
+/// envelope has a source of its own; then the service is in `producerservice`. Every other
+/// canonical field is an extension (`tenantid`, `correlationid`, `causationid`, `partitionkey`,
+/// `traceparent`, …); free metadata is the JSON text in `metadata`.
+///
+/// # Events of others
+/// What is not on the wire is not put there on the way out either. So an absent attribute has a
+/// canonical value that stands for it:
+///
+/// | absent | read as |
+/// | --- | --- |
+/// | `tenantid` | the platform |
+/// | `correlationid` | the event's own id |
+/// | `time` | the Unix epoch |
+/// | `eventversion` | the `.v<n>` at the end of the type, which is then cut off and remembered in the extension `type`; otherwise 1 |
+/// | `data` | an empty payload of bytes |
+/// | `datacontenttype` | JSON in structured mode, as the specification says; unknown in binary mode |
+///
+/// Extensions that are not ours keep their names and, in structured mode, their JSON types. A
+/// header has no types: names of booleans and integers are listed in `typedextensions`. What no
+/// attribute can hold (objects, odd names) travels as JSON text in `extensions`.
+///
+/// Text of a media type other than JSON is a payload of bytes. A message in structured mode is
+/// recognised by its content type in binary mode too, as the bindings demand.
+///
+/// ```
+/// use chapar_core::dialect::{CloudEvents, Dialect, Message};
+/// let body = r#"{"specversion": "1.0", "id": "42", "type": "invoicing.invoice.created",
+///   "source": "/services/invoice-api", "tenantid": "acme", "data": {"total": 10.50}}"#;
+/// let event = CloudEvents::Structured.decode(&Message::from_body(body))?;
+/// assert_eq!(event.producer.service, "invoice-api");
+/// assert_eq!(event.payload.as_bytes(), br#"{"total": 10.50}"#);
+/// # Ok::<(), chapar_core::dialect::DecodeError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloudEvents {
+    /// Everything in one JSON object.
+    Structured,
+    /// Attributes in headers, data as the body.
+    Binary(Binding),
+}
+
+/// How a protocol spells attributes in its headers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Binding {
+    /// `ce-` headers, percent-encoded, and `Content-Type`.
+    Http,
+    /// `ce_` headers in UTF-8 and `content-type`.
+    Kafka,
+    /// `ce-` headers, percent-encoded as in HTTP, and `content-type`.
+    Nats,
+    /// `ce-` attributes in UTF-8 and `content-type`.
+    PubSub,
+}
+
+impl Dialect for CloudEvents {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn encode(&self, envelope: &Envelope) -> Result<Message, EncodeError> {
+        check_canonical(envelope)?;
+        match self {
+            CloudEvents::Structured => structured::encode(envelope),
+            CloudEvents::Binary(binding) => binary::encode(*binding, envelope),
+        }
+    }
+
+    fn decode(&self, message: &Message) -> Result<Envelope, DecodeError> {
+        check_size(message)?;
+        match self {
+            CloudEvents::Binary(binding) if !is_structured(message.header("content-type")) => {
+                binary::decode(*binding, message)
+            }
+            _ => structured::decode(message),
+        }
+    }
+}
+
+const NAME: &str = "cloudevents";
+
+const STRUCTURED: &str = "application/cloudevents+json";
+
+fn is_structured(content_type: Option<&str>) -> bool {
+    content_type.is_some_and(|media_type| essence(media_type) == STRUCTURED)
+}

@@ -1,0 +1,429 @@
+-- The road an event takes, from the outbox to the inbox and the boxes beside it.
+--
+-- Two roles stand between tenants. Services run as chapar_app and see the rows of the tenant
+-- in app.tenant_id, and an error when none is set. The engine runs as chapar_engine and sees
+-- all rows, because a relay that sees only some loses the others without a word.
+create schema chapar;
+
+do $$
+declare
+    role_name text;
+begin
+    foreach role_name in array array['chapar_app', 'chapar_engine'] loop
+        if not exists (select from pg_roles where rolname = role_name) then
+            begin
+                execute format('create role %I nologin', role_name);
+            exception
+                -- Roles belong to the cluster: another database may be migrating right now.
+                when duplicate_object or unique_violation then null;
+                when insufficient_privilege then
+                    raise exception 'the role % is missing and % may not create it', role_name, current_user
+                        using hint = format('have an administrator run: create role %I nologin; grant %I to %I;',
+                                            role_name, role_name, current_user);
+            end;
+        end if;
+        if not pg_has_role(current_user, role_name, 'member') then
+            execute format('grant %I to current_user', role_name);
+        end if;
+    end loop;
+end
+$$;
+
+grant usage on schema chapar to chapar_app, chapar_engine;
+
+create function chapar.tenant() returns text
+language plpgsql stable parallel safe
+as $$
+declare
+    tenant constant text := current_setting('app.tenant_id', true);
+begin
+    if tenant is null or tenant = '' then
+        raise exception 'no tenant is set for this transaction'
+            using errcode = 'CHP02',
+                  hint = 'run: select set_config(''app.tenant_id'', <tenant>, true)';
+    end if;
+    return tenant;
+end
+$$;
+
+-- Puts a table with a column "tenant" under row-level security, forced also on its owner.
+create procedure chapar.protect(tenant_table regclass)
+language plpgsql
+as $$
+begin
+    execute format('alter table %s enable row level security', tenant_table);
+    execute format('alter table %s force row level security', tenant_table);
+    -- The sub-select makes the planner ask for the tenant once per statement, not per row.
+    execute format('create policy tenant_rows on %s to chapar_app
+                    using (tenant = (select chapar.tenant()))
+                    with check (tenant = (select chapar.tenant()))', tenant_table);
+    execute format('create policy engine_rows on %s to chapar_engine using (true) with check (true)', tenant_table);
+    execute format('grant select, insert, update, delete on %s to chapar_app, chapar_engine', tenant_table);
+end
+$$;
+
+-- What the SQL side must know of the system's profile; written when a service starts.
+create table chapar.settings (
+    name  text primary key,
+    value text not null
+);
+insert into chapar.settings values ('key_template', '{tenant}:{aggregate_id}');
+grant select on chapar.settings to chapar_app;
+grant select, insert, update on chapar.settings to chapar_engine;
+
+create table chapar.shards (
+    shard      smallint primary key,
+    owner      text,
+    epoch      bigint not null default 0,
+    expires_at timestamptz not null default '-infinity'
+);
+insert into chapar.shards (shard) select generate_series(0, 63);
+grant select, update on chapar.shards to chapar_engine;
+
+create table chapar.outbox (
+    seq             bigint generated always as identity primary key,
+    event_id        text not null unique,
+    tenant          text not null,
+    topic           text not null,
+    ordering_key    text,
+    shard           smallint not null,
+    aggregate_type  text not null,
+    aggregate_id    text not null,
+    idempotency_key text,
+    correlation_id  text not null,
+    causation_id    text,
+    -- A sealed row holds the message as it goes out; a draft holds the payload that
+    -- chapar.emit was given, and the relay completes it by the system's profile.
+    sealed          boolean not null,
+    headers         text not null,
+    body            bytea not null,
+    written_at      timestamptz not null default clock_timestamp(),
+    attempts        integer not null default 0,
+    first_failed_at timestamptz,
+    next_attempt_at timestamptz,
+    last_error      text,
+    published_at    timestamptz,
+    quarantined_at  timestamptz
+);
+create index outbox_waiting on chapar.outbox (shard, seq)
+    where published_at is null;
+create index outbox_blocked on chapar.outbox (shard, ordering_key, seq)
+    where published_at is null and (next_attempt_at is not null or quarantined_at is not null);
+create index outbox_correlation on chapar.outbox (correlation_id);
+call chapar.protect('chapar.outbox');
+
+create table chapar.idempotency (
+    tenant       text not null,
+    topic        text not null,
+    key          text not null,
+    event_id     text not null,
+    payload_hash bytea not null,
+    created_at   timestamptz not null default clock_timestamp(),
+    primary key (tenant, topic, key)
+);
+call chapar.protect('chapar.idempotency');
+
+create table chapar.inbox (
+    consumer     text not null,
+    event_id     text not null,
+    tenant       text not null,
+    topic        text not null,
+    received_at  timestamptz not null default clock_timestamp(),
+    processed_at timestamptz not null default clock_timestamp(),
+    result       text not null,
+    attempts     integer not null default 1,
+    primary key (consumer, event_id)
+);
+create index inbox_age on chapar.inbox (processed_at);
+call chapar.protect('chapar.inbox');
+
+create table chapar.dead_letters (
+    id               text primary key,
+    consumer         text not null,
+    event_id         text not null,
+    tenant           text not null,
+    topic            text not null,
+    ordering_key     text,
+    log_partition    integer not null,
+    log_offset       bigint not null,
+    headers          text not null,
+    body             bytea not null,
+    kind             text not null,
+    error            text not null,
+    fingerprint      text not null,
+    attempts         integer not null,
+    first_failed_at  timestamptz not null,
+    last_failed_at   timestamptz not null,
+    status           text not null default 'open',
+    blocks_key       boolean not null
+);
+create index dead_letters_open on chapar.dead_letters (consumer, ordering_key) where status <> 'closed';
+-- One letter per consumer and place: a crash between the letter and the acknowledgement
+-- must not write it twice.
+create unique index dead_letters_place on chapar.dead_letters (consumer, log_partition, log_offset);
+call chapar.protect('chapar.dead_letters');
+
+create table chapar.parked (
+    id            bigint generated always as identity primary key,
+    consumer      text not null,
+    ordering_key  text not null,
+    event_id      text not null,
+    tenant        text not null,
+    topic         text not null,
+    log_partition integer not null,
+    log_offset    bigint not null,
+    headers       text not null,
+    body          bytea not null,
+    parked_at     timestamptz not null default clock_timestamp(),
+    unique (consumer, event_id)
+);
+create index parked_key on chapar.parked (consumer, ordering_key, id);
+call chapar.protect('chapar.parked');
+
+create table chapar.sagas (
+    saga           text not null,
+    key            text not null,
+    tenant         text not null,
+    definition     integer not null,
+    state          text not null,
+    data           text not null,
+    compensations  text not null,
+    timers         text not null,
+    version        bigint not null,
+    correlation_id text not null,
+    started_at     timestamptz not null default clock_timestamp(),
+    updated_at     timestamptz not null default clock_timestamp(),
+    outcome        text,
+    primary key (saga, key)
+);
+-- Counting sagas by state and outcome reads this index alone.
+create index sagas_state on chapar.sagas (saga, state, outcome);
+create index sagas_started on chapar.sagas (started_at);
+call chapar.protect('chapar.sagas');
+
+create table chapar.saga_history (
+    saga       text not null,
+    key        text not null,
+    version    bigint not null,
+    tenant     text not null,
+    at         timestamptz not null default clock_timestamp(),
+    from_state text,
+    to_state   text not null,
+    cause      text not null,
+    event_id   text,
+    note       text not null,
+    primary key (saga, key, version)
+);
+call chapar.protect('chapar.saga_history');
+
+create table chapar.saga_stash (
+    id           bigint generated always as identity primary key,
+    consumer     text not null,
+    saga         text not null,
+    key          text not null,
+    event_id     text not null,
+    tenant       text not null,
+    topic        text not null,
+    log_partition integer not null,
+    log_offset   bigint not null,
+    headers      text not null,
+    body         bytea not null,
+    ordering_key text,
+    stashed_at   timestamptz not null default clock_timestamp(),
+    expires_at   timestamptz not null,
+    unique (consumer, event_id)
+);
+create index saga_stash_key on chapar.saga_stash (saga, key, id);
+create index saga_stash_expiry on chapar.saga_stash (consumer, expires_at);
+call chapar.protect('chapar.saga_stash');
+
+create table chapar.timers (
+    saga       text not null,
+    key        text not null,
+    name       text not null,
+    tenant     text not null,
+    generation bigint not null,
+    due_at     timestamptz not null,
+    primary key (saga, key, name)
+);
+create index timers_due on chapar.timers (due_at);
+call chapar.protect('chapar.timers');
+
+create table chapar.effects (
+    id              bigint generated always as identity primary key,
+    kind            text not null,
+    idempotency_key text not null,
+    tenant          text not null,
+    request         text not null,
+    cause           bytea not null,
+    status          text not null default 'pending',
+    attempts        integer not null default 0,
+    first_failed_at timestamptz,
+    due_at          timestamptz not null default clock_timestamp(),
+    last_error      text,
+    created_at      timestamptz not null default clock_timestamp(),
+    finished_at     timestamptz,
+    unique (tenant, kind, idempotency_key)
+);
+create index effects_due on chapar.effects (due_at) where status = 'pending';
+call chapar.protect('chapar.effects');
+
+-- The transport that needs no broker. The row of a partition's head is locked until commit,
+-- so offsets become visible in their own order and a reader never overtakes a late one.
+create table chapar.log_heads (
+    log_partition integer primary key,
+    next_offset   bigint not null default 1
+);
+insert into chapar.log_heads (log_partition) select generate_series(0, 7);
+grant select, update on chapar.log_heads to chapar_engine;
+
+create table chapar.log (
+    log_partition integer not null,
+    log_offset    bigint not null,
+    event_id      text not null unique,
+    tenant        text not null,
+    topic         text not null,
+    ordering_key  text,
+    headers       text not null,
+    body          bytea not null,
+    published_at  timestamptz not null default clock_timestamp(),
+    primary key (log_partition, log_offset)
+);
+call chapar.protect('chapar.log');
+
+create table chapar.subscriptions (
+    subscription text not null,
+    topic        text not null,
+    primary key (subscription, topic)
+);
+grant select, insert, update, delete on chapar.subscriptions to chapar_engine;
+
+create table chapar.cursors (
+    subscription  text not null,
+    log_partition integer not null,
+    acked_offset  bigint not null,
+    owner         text,
+    epoch         bigint not null default 0,
+    expires_at    timestamptz not null default '-infinity',
+    primary key (subscription, log_partition)
+);
+grant select, insert, update, delete on chapar.cursors to chapar_engine;
+
+create table chapar.audit_log (
+    id     bigint generated always as identity primary key,
+    at     timestamptz not null default clock_timestamp(),
+    actor  text not null,
+    action text not null,
+    target text not null,
+    reason text not null,
+    detail text not null
+);
+grant select, insert on chapar.audit_log to chapar_engine;
+
+create function chapar.refuse_change() returns trigger
+language plpgsql
+as $$
+begin
+    raise exception 'the audit log is append-only' using errcode = 'CHP03';
+end
+$$;
+create trigger audit_log_append_only before update or delete or truncate on chapar.audit_log
+    execute function chapar.refuse_change();
+
+-- The shard of a key. The library computes the same: both sides must agree for ever.
+create function chapar.shard(ordering_key text) returns smallint
+language sql immutable parallel safe
+return (get_byte(sha256(convert_to(ordering_key, 'UTF8')), 0) % 64)::smallint;
+
+-- Appends one event inside the caller's transaction and returns its id, or the id of the
+-- first event with the same idempotency key and payload.
+--
+-- The lock on the key comes before the sequence number: two transactions of one key get their
+-- numbers in the order in which they commit. Each statement of this function has a snapshot of
+-- its own, so it sees what the transaction it waited for has written.
+create function chapar.append(
+    event_id text, tenant text, topic text, ordering_key text, shard smallint,
+    aggregate_type text, aggregate_id text, idempotency_key text, payload_hash bytea,
+    correlation_id text, causation_id text, sealed boolean, headers text, body bytea
+) returns text
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+    first_id   text;
+    first_hash bytea;
+begin
+    if append.ordering_key is not null then
+        perform pg_advisory_xact_lock(hashtextextended(append.ordering_key, 0));
+    end if;
+    if append.idempotency_key is not null then
+        insert into chapar.idempotency (tenant, topic, key, event_id, payload_hash)
+        values (append.tenant, append.topic, append.idempotency_key, append.event_id, append.payload_hash)
+        on conflict do nothing;
+        if not found then
+            select i.event_id, i.payload_hash into first_id, first_hash
+            from chapar.idempotency i
+            where i.tenant = append.tenant and i.topic = append.topic and i.key = append.idempotency_key;
+            if first_hash is distinct from append.payload_hash then
+                raise exception 'the idempotency key % of % was used for another payload, in event %',
+                    append.idempotency_key, append.topic, first_id
+                    using errcode = 'CHP01',
+                          hint = 'derive the key from the business intent, so that another intent has another key';
+            end if;
+            return first_id;
+        end if;
+    end if;
+    insert into chapar.outbox (event_id, tenant, topic, ordering_key, shard, aggregate_type, aggregate_id,
+                               idempotency_key, correlation_id, causation_id, sealed, headers, body)
+    values (append.event_id, append.tenant, append.topic, append.ordering_key, append.shard,
+            append.aggregate_type, append.aggregate_id, append.idempotency_key, append.correlation_id,
+            append.causation_id, append.sealed, append.headers, append.body);
+    return append.event_id;
+end
+$$;
+
+-- A UUID of version 7: 48 bits of milliseconds, then random bits.
+create function chapar.uuid_v7() returns text
+language sql volatile parallel safe
+return encode(
+    set_bit(set_bit(
+        overlay(uuid_send(gen_random_uuid())
+                placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
+                from 1 for 6),
+        52, 1), 53, 1), 'hex')::uuid::text;
+
+-- The door for every language: emits an event inside the caller's transaction.
+--
+--   select chapar.emit('melmastoon.reservation.booking.confirmed.v1',
+--                      tenant => 'acme', key => 'res_1', payload => '{"reservationId": "res_1"}',
+--                      idempotency_key => 'res_1:confirmed:1');
+create function chapar.emit(
+    subject text, tenant text, key text, payload jsonb,
+    idempotency_key text default null, aggregate_type text default '',
+    correlation_id text default null, causation_id text default null,
+    actor jsonb default null, metadata jsonb default '{}'
+) returns text
+language plpgsql
+as $$
+declare
+    id           constant text := chapar.uuid_v7();
+    ordering_key constant text := (
+        select replace(replace(value, '{tenant}', emit.tenant), '{aggregate_id}', emit.key)
+        from chapar.settings where name = 'key_template');
+    body         constant bytea := convert_to(emit.payload::text, 'UTF8');
+begin
+    if coalesce(emit.subject, '') = '' or coalesce(emit.tenant, '') = '' or coalesce(emit.key, '') = ''
+       or emit.payload is null then
+        raise exception 'chapar.emit needs a subject, a tenant, a key and a payload' using errcode = 'CHP04';
+    end if;
+    if octet_length(body) > 262144 then
+        raise exception 'the payload of % has % bytes, at most 262144 are allowed', emit.subject, octet_length(body)
+            using errcode = 'CHP04', hint = 'send a reference to the facts instead of the facts';
+    end if;
+    return chapar.append(
+        id, emit.tenant, emit.subject, ordering_key, chapar.shard(ordering_key),
+        emit.aggregate_type, emit.key, emit.idempotency_key, sha256(body),
+        coalesce(emit.correlation_id, id), emit.causation_id, false,
+        jsonb_build_object('actor', emit.actor, 'metadata', emit.metadata)::text, body);
+end
+$$;

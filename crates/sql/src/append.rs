@@ -1,0 +1,173 @@
+use bytes::Bytes;
+use chapar_core::port::Shard;
+use sha2::{Digest, Sha256};
+
+use crate::conn::Conn;
+use crate::error::StoreError;
+use crate::statement::Statement;
+
+/// An event on its way into the outbox.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the fields are those of the envelope and the table")]
+pub struct Append {
+    pub event_id: String,
+    pub tenant: String,
+    pub topic: String,
+    pub ordering_key: Option<String>,
+    pub aggregate_type: String,
+    pub aggregate_id: String,
+    pub idempotency_key: Option<String>,
+    pub payload_hash: [u8; 32],
+    pub correlation_id: String,
+    pub causation_id: Option<String>,
+    /// Headers as a JSON array of pairs.
+    pub headers: String,
+    pub body: Bytes,
+}
+
+/// What became of an append.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Appended {
+    /// The event's id: the new one, or the first one's with the same idempotency key.
+    pub event_id: String,
+    /// The same intent had been appended before; nothing was written.
+    pub repeated: bool,
+}
+
+impl Append {
+    /// The hash that tells whether two payloads are the same.
+    pub fn hash(payload: &[u8]) -> [u8; 32] {
+        Sha256::digest(payload).into()
+    }
+
+    /// The shard of an ordering key. `chapar.shard` in SQL computes the same.
+    pub fn shard(key: &str) -> Shard {
+        Shard::from(Sha256::digest(key.as_bytes())[0] % SHARDS)
+    }
+}
+
+/// How many shards the key space has, for ever.
+pub(crate) const SHARDS: u8 = 64;
+
+impl Conn<'_> {
+    /// Appends events inside this transaction, all or nothing.
+    ///
+    /// Keys are locked in sorted order, so two transactions that append to the same keys wait
+    /// for each other and never deadlock. Within a key the given order is kept. The answers
+    /// are in the given order.
+    pub async fn append(&mut self, events: &[Append]) -> Result<Vec<Appended>, StoreError> {
+        let mut order: Vec<usize> = (0..events.len()).collect();
+        order.sort_by(|a, b| events[*a].ordering_key.cmp(&events[*b].ordering_key));
+        let sorted: Vec<&Append> = order.iter().map(|n| &events[*n]).collect();
+        let ids = match self {
+            Conn::Postgres(_) => self.append_postgres(&sorted).await?,
+            Conn::Sqlite(_) => self.append_sqlite(&sorted).await?,
+        };
+        let mut appended: Vec<(usize, Appended)> = order
+            .into_iter()
+            .zip(ids)
+            .map(|(n, event_id)| (n, Appended { repeated: event_id != events[n].event_id, event_id }))
+            .collect();
+        appended.sort_by_key(|(n, _)| *n);
+        Ok(appended.into_iter().map(|(_, answer)| answer).collect())
+    }
+
+    async fn append_postgres(&mut self, events: &[&Append]) -> Result<Vec<String>, StoreError> {
+        const APPEND: &str = "select chapar.append(event_id, tenant, topic, ordering_key, shard, \
+             aggregate_type, aggregate_id, idempotency_key, payload_hash, correlation_id, \
+             causation_id, true, headers, body) \
+             from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::smallint[], \
+             $6::text[], $7::text[], $8::text[], $9::bytea[], $10::text[], $11::text[], \
+             $12::text[], $13::bytea[]) as e(event_id, tenant, topic, ordering_key, shard, \
+             aggregate_type, aggregate_id, idempotency_key, payload_hash, correlation_id, \
+             causation_id, headers, body)";
+        let Conn::Postgres(conn) = self else { return Ok(Vec::new()) };
+        let texts = |get: fn(&Append) -> &String| -> Vec<String> {
+            events.iter().map(|event| get(event).clone()).collect()
+        };
+        let options = |get: fn(&Append) -> &Option<String>| -> Vec<Option<String>> {
+            events.iter().map(|event| get(event).clone()).collect()
+        };
+        let shards: Vec<i16> = events.iter().map(|event| event.home() as i16).collect();
+        let hashes: Vec<Vec<u8>> = events.iter().map(|e| e.payload_hash.to_vec()).collect();
+        let bodies: Vec<Vec<u8>> = events.iter().map(|e| e.body.to_vec()).collect();
+        let ids = sqlx::query_scalar(APPEND)
+            .bind(texts(|e| &e.event_id))
+            .bind(texts(|e| &e.tenant))
+            .bind(texts(|e| &e.topic))
+            .bind(options(|e| &e.ordering_key))
+            .bind(shards)
+            .bind(texts(|e| &e.aggregate_type))
+            .bind(texts(|e| &e.aggregate_id))
+            .bind(options(|e| &e.idempotency_key))
+            .bind(hashes)
+            .bind(texts(|e| &e.correlation_id))
+            .bind(options(|e| &e.causation_id))
+            .bind(texts(|e| &e.headers))
+            .bind(bodies)
+            .fetch_all(&mut **conn)
+            .await?;
+        Ok(ids)
+    }
+
+    async fn append_sqlite(&mut self, events: &[&Append]) -> Result<Vec<String>, StoreError> {
+        static CLAIM: Statement = Statement::new(
+            "insert into chapar.idempotency (tenant, topic, key, event_id, payload_hash, created_at) \
+             values ($1, $2, $3, $4, $5, clock_timestamp()) on conflict do nothing",
+        );
+        static FIRST: Statement = Statement::new(
+            "select event_id, payload_hash from chapar.idempotency \
+             where tenant = $1 and topic = $2 and key = $3",
+        );
+        static INSERT: Statement = Statement::new(
+            "insert into chapar.outbox (event_id, tenant, topic, ordering_key, shard, \
+             aggregate_type, aggregate_id, idempotency_key, correlation_id, causation_id, sealed, \
+             headers, body, written_at) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, $11, $12, clock_timestamp())",
+        );
+        let mut ids = Vec::with_capacity(events.len());
+        for event in events {
+            if let Some(key) = &event.idempotency_key {
+                let intent = || vec![(&event.tenant).into(), (&event.topic).into(), key.into()];
+                let mut claim = intent();
+                claim.extend([(&event.event_id).into(), event.payload_hash.as_slice().into()]);
+                if self.run(&CLAIM, claim).await? == 0 {
+                    let rows = self.query(&FIRST, intent()).await?;
+                    let first = rows.first().ok_or(StoreError::Cell { column: 0, expected: "a row" })?;
+                    let (id, hash): (String, Bytes) = (first.get(0)?, first.get(1)?);
+                    if hash != event.payload_hash.as_slice() {
+                        return Err(StoreError::IdempotencyConflict(format!(
+                            "the idempotency key {key} of {} was used for another payload, in event {id}",
+                            event.topic
+                        )));
+                    }
+                    ids.push(id);
+                    continue;
+                }
+            }
+            let args = vec![
+                (&event.event_id).into(),
+                (&event.tenant).into(),
+                (&event.topic).into(),
+                event.ordering_key.as_deref().into(),
+                event.home().into(),
+                (&event.aggregate_type).into(),
+                (&event.aggregate_id).into(),
+                event.idempotency_key.as_deref().into(),
+                (&event.correlation_id).into(),
+                event.causation_id.as_deref().into(),
+                (&event.headers).into(),
+                (&event.body).into(),
+            ];
+            self.run(&INSERT, args).await?;
+            ids.push(event.event_id.clone());
+        }
+        Ok(ids)
+    }
+}
+
+impl Append {
+    fn home(&self) -> Shard {
+        Append::shard(self.ordering_key.as_deref().unwrap_or(&self.event_id))
+    }
+}

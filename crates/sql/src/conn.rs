@@ -1,0 +1,231 @@
+use std::fmt;
+
+use sqlx::postgres::PgArguments;
+use sqlx::sqlite::SqliteArguments;
+use sqlx::{PgConnection, Postgres, Sqlite, SqliteConnection, Transaction};
+
+use crate::error::StoreError;
+use crate::statement::Statement;
+use crate::store::Backend;
+use crate::value::{Row, RowInner, Value};
+
+/// A transaction that works on SQLite and on PostgreSQL.
+///
+/// Dropped without [`Tx::commit`] it rolls back. Statements use `$1`, `ON CONFLICT` and
+/// `RETURNING`, which both databases understand.
+pub struct Tx(TxInner);
+
+enum TxInner {
+    Sqlite(Transaction<'static, Sqlite>),
+    Postgres(Transaction<'static, Postgres>),
+}
+
+impl Tx {
+    pub(crate) fn sqlite(tx: Transaction<'static, Sqlite>) -> Self {
+        Tx(TxInner::Sqlite(tx))
+    }
+
+    pub(crate) fn postgres(tx: Transaction<'static, Postgres>) -> Self {
+        Tx(TxInner::Postgres(tx))
+    }
+
+    /// Which database this is on.
+    pub fn backend(&self) -> Backend {
+        match &self.0 {
+            TxInner::Sqlite(_) => Backend::Sqlite,
+            TxInner::Postgres(_) => Backend::Postgres,
+        }
+    }
+
+    /// Borrows it for the functions that take any transaction.
+    pub fn conn(&mut self) -> Conn<'_> {
+        match &mut self.0 {
+            TxInner::Sqlite(tx) => Conn::Sqlite(tx),
+            TxInner::Postgres(tx) => Conn::Postgres(tx),
+        }
+    }
+
+    /// Runs a statement; returns how many rows it touched.
+    pub async fn execute(
+        &mut self,
+        sql: &'static str,
+        args: Vec<Value>,
+    ) -> Result<u64, StoreError> {
+        self.conn().execute(sql, args).await
+    }
+
+    /// Runs a query; returns all rows.
+    pub async fn fetch(
+        &mut self,
+        sql: &'static str,
+        args: Vec<Value>,
+    ) -> Result<Vec<Row>, StoreError> {
+        self.conn().fetch(sql, args).await
+    }
+
+    /// Runs a query; returns its first row, if there is one.
+    pub async fn fetch_optional(
+        &mut self,
+        sql: &'static str,
+        args: Vec<Value>,
+    ) -> Result<Option<Row>, StoreError> {
+        Ok(self.fetch(sql, args).await?.into_iter().next())
+    }
+
+    /// The native PostgreSQL transaction, where it is one.
+    pub fn as_postgres(&mut self) -> Option<&mut Transaction<'static, Postgres>> {
+        match &mut self.0 {
+            TxInner::Postgres(tx) => Some(tx),
+            TxInner::Sqlite(_) => None,
+        }
+    }
+
+    /// The native SQLite transaction, where it is one.
+    pub fn as_sqlite(&mut self) -> Option<&mut Transaction<'static, Sqlite>> {
+        match &mut self.0 {
+            TxInner::Sqlite(tx) => Some(tx),
+            TxInner::Postgres(_) => None,
+        }
+    }
+
+    /// Binds what follows to one tenant, by row-level security where the database has it.
+    pub async fn set_tenant(&mut self, tenant: &str) -> Result<(), StoreError> {
+        if self.backend() == Backend::Postgres {
+            const SET: &str = "select set_config('app.tenant_id', $1, true)";
+            self.execute(SET, vec![tenant.into()]).await?;
+        }
+        Ok(())
+    }
+
+    /// Commits.
+    pub async fn commit(self) -> Result<(), StoreError> {
+        match self.0 {
+            TxInner::Sqlite(tx) => tx.commit().await?,
+            TxInner::Postgres(tx) => tx.commit().await?,
+        }
+        Ok(())
+    }
+
+    /// Rolls back now, instead of when dropped.
+    pub async fn rollback(self) -> Result<(), StoreError> {
+        match self.0 {
+            TxInner::Sqlite(tx) => tx.rollback().await?,
+            TxInner::Postgres(tx) => tx.rollback().await?,
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Tx {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("Tx").field(&self.backend()).finish()
+    }
+}
+
+/// A borrowed transaction: ours, or the caller's own from `sqlx`.
+#[derive(Debug)]
+#[allow(missing_docs, reason = "the names are the databases")]
+pub enum Conn<'t> {
+    Sqlite(&'t mut SqliteConnection),
+    Postgres(&'t mut PgConnection),
+}
+
+impl<'t> From<&'t mut Tx> for Conn<'t> {
+    fn from(tx: &'t mut Tx) -> Self {
+        tx.conn()
+    }
+}
+
+impl<'t> From<&'t mut Transaction<'_, Postgres>> for Conn<'t> {
+    fn from(tx: &'t mut Transaction<'_, Postgres>) -> Self {
+        Conn::Postgres(&mut *tx)
+    }
+}
+
+impl<'t> From<&'t mut Transaction<'_, Sqlite>> for Conn<'t> {
+    fn from(tx: &'t mut Transaction<'_, Sqlite>) -> Self {
+        Conn::Sqlite(&mut *tx)
+    }
+}
+
+impl Conn<'_> {
+    /// Which database this is on.
+    pub fn backend(&self) -> Backend {
+        match self {
+            Conn::Sqlite(_) => Backend::Sqlite,
+            Conn::Postgres(_) => Backend::Postgres,
+        }
+    }
+
+    /// Runs a statement; returns how many rows it touched.
+    pub async fn execute(
+        &mut self,
+        sql: &'static str,
+        args: Vec<Value>,
+    ) -> Result<u64, StoreError> {
+        Ok(match self {
+            Conn::Sqlite(conn) => {
+                let query = sqlx::query_with(sql, sqlite_args(args)?);
+                query.execute(&mut **conn).await?.rows_affected()
+            }
+            Conn::Postgres(conn) => {
+                let query = sqlx::query_with(sql, postgres_args(args)?);
+                query.execute(&mut **conn).await?.rows_affected()
+            }
+        })
+    }
+
+    /// Runs a query; returns all rows.
+    pub async fn fetch(
+        &mut self,
+        sql: &'static str,
+        args: Vec<Value>,
+    ) -> Result<Vec<Row>, StoreError> {
+        Ok(match self {
+            Conn::Sqlite(conn) => {
+                let query = sqlx::query_with(sql, sqlite_args(args)?);
+                let rows = query.fetch_all(&mut **conn).await?;
+                rows.into_iter().map(|row| Row(RowInner::Sqlite(row))).collect()
+            }
+            Conn::Postgres(conn) => {
+                let query = sqlx::query_with(sql, postgres_args(args)?);
+                let rows = query.fetch_all(&mut **conn).await?;
+                rows.into_iter().map(|row| Row(RowInner::Postgres(row))).collect()
+            }
+        })
+    }
+
+    pub(crate) async fn run(
+        &mut self,
+        statement: &Statement,
+        args: Vec<Value>,
+    ) -> Result<u64, StoreError> {
+        let sql = statement.on(self.backend());
+        self.execute(sql, args).await
+    }
+
+    pub(crate) async fn query(
+        &mut self,
+        statement: &Statement,
+        args: Vec<Value>,
+    ) -> Result<Vec<Row>, StoreError> {
+        let sql = statement.on(self.backend());
+        self.fetch(sql, args).await
+    }
+}
+
+fn sqlite_args(args: Vec<Value>) -> Result<SqliteArguments, StoreError> {
+    let mut bound = SqliteArguments::default();
+    for value in args {
+        value.bind_sqlite(&mut bound)?;
+    }
+    Ok(bound)
+}
+
+fn postgres_args(args: Vec<Value>) -> Result<PgArguments, StoreError> {
+    let mut bound = PgArguments::default();
+    for value in args {
+        value.bind_postgres(&mut bound)?;
+    }
+    Ok(bound)
+}

@@ -1,0 +1,114 @@
+use sqlx::error::DatabaseError;
+
+/// Why the store did not do it.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The URL names no store of ours.
+    #[error("{0:?} is not a store; use sqlite:FILE, sqlite::memory: or postgres://…")]
+    Url(String),
+    /// The store cannot be opened.
+    #[error("the store {url} cannot be opened: {reason}")]
+    Open {
+        /// The URL, without secrets.
+        url: String,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// It may work later: the connection broke, a lock was held, a deadlock was broken up.
+    #[error("the store is busy or not reachable: {0}")]
+    Unavailable(#[source] sqlx::Error),
+    /// An idempotency key was used again for something else.
+    #[error("{0}")]
+    IdempotencyConflict(String),
+    /// A unique key, a foreign key or a check was violated.
+    #[error("a constraint of the database was violated: {0}")]
+    Constraint(#[source] sqlx::Error),
+    /// The transaction has no tenant.
+    #[error("no tenant is set for this transaction; begin it with a tenant")]
+    TenantUnset,
+    /// The schema is newer than this program.
+    #[error(
+        "the store's schema is at version {found}, this program knows {known}; \
+         use a newer chapar, the data is untouched"
+    )]
+    NewerSchema {
+        /// What the store has.
+        found: i64,
+        /// What the program has.
+        known: i64,
+    },
+    /// The schema is older than this program.
+    #[error("the store lacks {0} migration(s); run `chapar migrate apply`")]
+    MissingMigrations(usize),
+    /// A migration that was applied is not the one this program has.
+    #[error("migration {0} was applied with other contents than this program has")]
+    AlteredMigration(i64),
+    /// A column holds what it should not.
+    #[error("column {column} cannot be read as {expected}")]
+    Cell {
+        /// The column, from 0.
+        column: usize,
+        /// What was asked for.
+        expected: &'static str,
+    },
+    /// The database refused a statement.
+    #[error("the database refused a statement: {0}")]
+    Database(#[source] sqlx::Error),
+}
+
+impl StoreError {
+    /// Whether the same can succeed later without anybody changing anything.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, StoreError::Unavailable(_))
+    }
+}
+
+impl From<sqlx::Error> for StoreError {
+    fn from(error: sqlx::Error) -> Self {
+        use sqlx::Error::*;
+        match &error {
+            Io(_) | Tls(_) | PoolTimedOut | PoolClosed | WorkerCrashed | Protocol(_) => {
+                StoreError::Unavailable(error)
+            }
+            Database(database) => match classify(database.as_ref()) {
+                Class::Busy => StoreError::Unavailable(error),
+                Class::Idempotency => {
+                    StoreError::IdempotencyConflict(database.message().to_owned())
+                }
+                Class::Tenant => StoreError::TenantUnset,
+                Class::Constraint => StoreError::Constraint(error),
+                Class::Other => StoreError::Database(error),
+            },
+            _ => StoreError::Database(error),
+        }
+    }
+}
+
+enum Class {
+    Busy,
+    Idempotency,
+    Tenant,
+    Constraint,
+    Other,
+}
+
+fn classify(error: &dyn DatabaseError) -> Class {
+    let code = error.code().unwrap_or_default();
+    match code.as_ref() {
+        "CHP01" => Class::Idempotency,
+        "CHP02" => Class::Tenant,
+        // Serialization failure, deadlock, lock timeout, shutdown, too many connections.
+        "40001" | "40P01" | "55P03" | "57P01" | "57P02" | "57P03" | "53300" => Class::Busy,
+        code if code.starts_with("08") => Class::Busy,
+        // SQLite's extended codes: BUSY and LOCKED with whatever stands above the low byte.
+        code if code.parse::<i32>().is_ok_and(|n| matches!(n & 0xff, 5 | 6)) => Class::Busy,
+        _ if error.is_unique_violation()
+            || error.is_foreign_key_violation()
+            || error.is_check_violation() =>
+        {
+            Class::Constraint
+        }
+        _ => Class::Other,
+    }
+}

@@ -1,0 +1,205 @@
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use jiff::Timestamp;
+use sqlx::Row as _;
+
+use crate::conn::Conn;
+use crate::error::StoreError;
+use crate::statement::Statement;
+use crate::value::Row;
+
+/// A message as it arrived at a consumer, in the form in which boxes keep it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the tables")]
+pub struct Arrival {
+    pub event_id: String,
+    pub tenant: String,
+    pub topic: String,
+    pub ordering_key: Option<String>,
+    pub partition: u32,
+    pub offset: u64,
+    /// Headers as a JSON array of pairs.
+    pub headers: String,
+    pub body: Bytes,
+}
+
+/// An arrival that came before its saga.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the table")]
+pub struct StashedArrival {
+    pub id: i64,
+    pub consumer: String,
+    pub saga: String,
+    pub key: String,
+    pub arrival: Arrival,
+}
+
+impl Conn<'_> {
+    /// Claims events for a consumer; returns those that nobody had claimed before.
+    ///
+    /// The claim is part of this transaction: rolled back, it never was. Somebody else's claim
+    /// that is not committed yet is waited for.
+    pub async fn claim(
+        &mut self,
+        consumer: &str,
+        tenant: &str,
+        events: &[(&str, &str)],
+    ) -> Result<HashSet<String>, StoreError> {
+        const POSTGRES: &str = "insert into chapar.inbox (consumer, event_id, tenant, topic, result) \
+             select $1, e.id, $2, e.topic, 'ok' from unnest($3::text[], $4::text[]) as e(id, topic) \
+             on conflict do nothing returning event_id";
+        static SQLITE: Statement = Statement::new(
+            "insert into chapar.inbox (consumer, event_id, tenant, topic, received_at, processed_at, result) \
+             values ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), 'ok') on conflict do nothing",
+        );
+        // Sorted, so that two processes with overlapping batches wait in the same order.
+        let mut events = events.to_vec();
+        events.sort_unstable();
+        events.dedup();
+        let mut claimed = HashSet::new();
+        if let Conn::Postgres(conn) = self {
+            let (ids, topics): (Vec<&str>, Vec<&str>) = events.into_iter().unzip();
+            let query =
+                sqlx::query(POSTGRES).bind(consumer).bind(tenant).bind(ids).bind(topics);
+            for row in query.fetch_all(&mut **conn).await? {
+                claimed.insert(row.try_get(0)?);
+            }
+            return Ok(claimed);
+        }
+        for (id, topic) in events {
+            let args = vec![consumer.into(), id.into(), tenant.into(), topic.into()];
+            if self.run(&SQLITE, args).await? == 1 {
+                claimed.insert(id.to_owned());
+            }
+        }
+        Ok(claimed)
+    }
+
+    /// Notes that an event had no effect, or another result than `ok`.
+    pub async fn set_result(
+        &mut self,
+        consumer: &str,
+        event_id: &str,
+        result: &str,
+    ) -> Result<(), StoreError> {
+        static SET: Statement = Statement::new(
+            "update chapar.inbox set result = $3 where consumer = $1 and event_id = $2",
+        );
+        self.run(&SET, vec![consumer.into(), event_id.into(), result.into()]).await?;
+        Ok(())
+    }
+
+    /// Keeps an event that came before its saga, until then or until `expires_at`.
+    pub async fn stash(
+        &mut self,
+        consumer: &str,
+        saga: &str,
+        key: &str,
+        arrival: &Arrival,
+        expires_at: Timestamp,
+    ) -> Result<(), StoreError> {
+        static STASH: Statement = Statement::new(
+            "insert into chapar.saga_stash (consumer, saga, key, event_id, tenant, topic, log_partition, \
+             log_offset, headers, body, ordering_key, stashed_at, expires_at) \
+             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, clock_timestamp(), $12) \
+             on conflict do nothing",
+        );
+        let mut args = vec![consumer.into(), saga.into(), key.into()];
+        args.extend(arrival.columns());
+        args.extend([arrival.ordering_key.as_deref().into(), expires_at.into()]);
+        self.run(&STASH, args).await?;
+        Ok(())
+    }
+
+    /// Takes what was stashed for a saga, in the order in which it came.
+    pub async fn unstash(
+        &mut self,
+        consumer: &str,
+        saga: &str,
+        key: &str,
+    ) -> Result<Vec<StashedArrival>, StoreError> {
+        static TAKE: Statement = Statement::new(
+            "delete from chapar.saga_stash where consumer = $1 and saga = $2 and key = $3 \
+             returning id, consumer, saga, key, event_id, tenant, topic, log_partition, log_offset, \
+             headers, body, ordering_key",
+        );
+        let rows = self.query(&TAKE, vec![consumer.into(), saga.into(), key.into()]).await?;
+        stashed(rows)
+    }
+
+    /// Whether a consumer has stashed events whose saga has not come in time.
+    pub async fn stash_expired(
+        &mut self,
+        consumer: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        static EXPIRED: Statement = Statement::new(
+            "select 1 from chapar.saga_stash where consumer = $1 and expires_at <= $2 limit 1",
+        );
+        Ok(!self.query(&EXPIRED, vec![consumer.into(), now.into()]).await?.is_empty())
+    }
+
+    /// Takes at most `limit` stashed events of a consumer whose saga has not come in time.
+    pub async fn take_expired_stash(
+        &mut self,
+        consumer: &str,
+        now: Timestamp,
+        limit: i64,
+    ) -> Result<Vec<StashedArrival>, StoreError> {
+        static TAKE: Statement = Statement::new(
+            "delete from chapar.saga_stash where id in (select id from chapar.saga_stash \
+             where consumer = $1 and expires_at <= $2 order by id limit $3 for update skip locked) \
+             returning id, consumer, saga, key, event_id, tenant, topic, log_partition, log_offset, \
+             headers, body, ordering_key",
+        );
+        stashed(self.query(&TAKE, vec![consumer.into(), now.into(), limit.into()]).await?)
+    }
+}
+
+impl Arrival {
+    /// `event_id, tenant, topic, log_partition, log_offset, headers, body`
+    pub(crate) fn columns(&self) -> [crate::Value; 7] {
+        [
+            (&self.event_id).into(),
+            (&self.tenant).into(),
+            (&self.topic).into(),
+            self.partition.into(),
+            (self.offset as i64).into(),
+            (&self.headers).into(),
+            (&self.body).into(),
+        ]
+    }
+
+    /// Reads [`Arrival::columns`] and the ordering key from `first` on.
+    pub(crate) fn from_row(row: &Row, first: usize) -> Result<Self, StoreError> {
+        Ok(Arrival {
+            event_id: row.get(first)?,
+            tenant: row.get(first + 1)?,
+            topic: row.get(first + 2)?,
+            partition: row.get::<i64>(first + 3)? as u32,
+            offset: row.get::<i64>(first + 4)? as u64,
+            headers: row.get(first + 5)?,
+            body: row.get(first + 6)?,
+            ordering_key: row.get(first + 7)?,
+        })
+    }
+}
+
+fn stashed(rows: Vec<Row>) -> Result<Vec<StashedArrival>, StoreError> {
+    let mut stashed = rows
+        .iter()
+        .map(|row| {
+            Ok(StashedArrival {
+                id: row.get(0)?,
+                consumer: row.get(1)?,
+                saga: row.get(2)?,
+                key: row.get(3)?,
+                arrival: Arrival::from_row(row, 4)?,
+            })
+        })
+        .collect::<Result<Vec<_>, StoreError>>()?;
+    // RETURNING promises no order.
+    stashed.sort_by_key(|arrival| arrival.id);
+    Ok(stashed)
+}

@@ -1,0 +1,38 @@
+//! Every SQL statement and migration of Chapar, for SQLite and PostgreSQL.
+//!
+//! One design serves both databases. Statements are written once, in PostgreSQL's spelling of
+//! the common subset, and a [`Statement`] knows its SQLite form; where the two really differ,
+//! there are two. A [`Store`] is opened from a URL, a [`Tx`] is a transaction on either, and
+//! [`Conn`] borrows one, be it ours or the caller's own `sqlx` transaction.
+
+mod append;
+mod audit;
+mod conn;
+mod deadletter;
+mod effect;
+mod error;
+mod inbox;
+mod log;
+mod migrate;
+mod outbox;
+mod saga;
+mod statement;
+mod store;
+mod survey;
+mod value;
+
+pub use append::{Append, Appended};
+pub use audit::AuditEntry;
+pub use conn::{Conn, Tx};
+pub use deadletter::{DeadLetter, NewDeadLetter, Parked};
+pub use effect::{DueEffect, NewEffect};
+pub use error::StoreError;
+pub use inbox::{Arrival, StashedArrival};
+pub use log::SqlTransport;
+pub use migrate::{Migration, SchemaStatus};
+pub use outbox::SqlOutbox;
+pub use saga::{DueTimer, HistoryEntry, SagaCard, SagaRow, SagaSummary};
+pub use statement::Statement;
+pub use store::{Backend, Store, StoreOptions};
+pub use survey::{ConsumerCount, Survey, Verdict};
+pub use value::{FromCell, Row, Value};

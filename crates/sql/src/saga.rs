@@ -1,0 +1,378 @@
+use jiff::Timestamp;
+
+use crate::conn::Conn;
+use crate::error::StoreError;
+use crate::statement::Statement;
+use crate::value::Row;
+
+/// A saga as the store keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the table")]
+pub struct SagaRow {
+    pub saga: String,
+    pub key: String,
+    pub tenant: String,
+    /// The version of the code that started it.
+    pub definition: i64,
+    pub state: String,
+    /// The saga's own data as JSON.
+    pub data: String,
+    /// The recorded compensations as JSON, oldest first.
+    pub compensations: String,
+    /// The generation of each armed timer as JSON.
+    pub timers: String,
+    /// Grows by one with every transition.
+    pub version: i64,
+    pub correlation_id: String,
+    /// Set once it has ended; the row stays as a tombstone.
+    pub outcome: Option<String>,
+}
+
+/// One transition.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the fields are those of the table")]
+pub struct HistoryEntry {
+    pub version: i64,
+    pub at: Timestamp,
+    pub from_state: Option<String>,
+    pub to_state: String,
+    pub cause: String,
+    pub event_id: Option<String>,
+    pub note: String,
+}
+
+/// How many sagas are in a state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct SagaSummary {
+    pub saga: String,
+    pub state: String,
+    /// None while they are under way.
+    pub outcome: Option<String>,
+    pub count: i64,
+}
+
+/// A saga as somebody who only looks sees it: without its data, which may be personal.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the table")]
+pub struct SagaCard {
+    pub saga: String,
+    pub key: String,
+    pub tenant: String,
+    pub definition: i64,
+    pub state: String,
+    pub version: i64,
+    pub correlation_id: String,
+    pub started_at: Timestamp,
+    pub updated_at: Timestamp,
+    pub outcome: Option<String>,
+}
+
+/// A timer whose time has come, taken out of the table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the table")]
+pub struct DueTimer {
+    pub saga: String,
+    pub key: String,
+    pub name: String,
+    pub tenant: String,
+    pub generation: i64,
+    pub due_at: Timestamp,
+}
+
+impl Conn<'_> {
+    /// Writes a new saga; false if there is one of this key already.
+    pub async fn insert_saga(&mut self, saga: &SagaRow) -> Result<bool, StoreError> {
+        static INSERT: Statement = Statement::new(
+            "insert into chapar.sagas (saga, key, tenant, definition, state, data, compensations, timers, \
+             version, correlation_id, outcome, started_at, updated_at) values ($1, $2, $3, $4, $5, $6, \
+             $7, $8, $9, $10, $11, clock_timestamp(), clock_timestamp()) on conflict do nothing",
+        );
+        let args = vec![
+            (&saga.saga).into(),
+            (&saga.key).into(),
+            (&saga.tenant).into(),
+            saga.definition.into(),
+            (&saga.state).into(),
+            (&saga.data).into(),
+            (&saga.compensations).into(),
+            (&saga.timers).into(),
+            saga.version.into(),
+            (&saga.correlation_id).into(),
+            saga.outcome.as_deref().into(),
+        ];
+        Ok(self.run(&INSERT, args).await? == 1)
+    }
+
+    /// Reads a saga and locks it until the transaction ends.
+    pub async fn load_saga(&mut self, saga: &str, key: &str) -> Result<Option<SagaRow>, StoreError> {
+        static LOAD: Statement = Statement::new(
+            "select saga, key, tenant, definition, state, data, compensations, timers, version, \
+             correlation_id, outcome from chapar.sagas where saga = $1 and key = $2 for update",
+        );
+        let rows = self.query(&LOAD, vec![saga.into(), key.into()]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        Ok(Some(SagaRow {
+            saga: row.get(0)?,
+            key: row.get(1)?,
+            tenant: row.get(2)?,
+            definition: row.get(3)?,
+            state: row.get(4)?,
+            data: row.get(5)?,
+            compensations: row.get(6)?,
+            timers: row.get(7)?,
+            version: row.get(8)?,
+            correlation_id: row.get(9)?,
+            outcome: row.get(10)?,
+        }))
+    }
+
+    /// Writes a saga whose version was `saga.version - 1`; false if it was not.
+    pub async fn update_saga(&mut self, saga: &SagaRow) -> Result<bool, StoreError> {
+        static UPDATE: Statement = Statement::new(
+            "update chapar.sagas set state = $3, data = $4, compensations = $5, version = $6, \
+             outcome = $7, timers = $8, updated_at = clock_timestamp() \
+             where saga = $1 and key = $2 and version = $6 - 1",
+        );
+        let args = vec![
+            (&saga.saga).into(),
+            (&saga.key).into(),
+            (&saga.state).into(),
+            (&saga.data).into(),
+            (&saga.compensations).into(),
+            saga.version.into(),
+            saga.outcome.as_deref().into(),
+            (&saga.timers).into(),
+        ];
+        Ok(self.run(&UPDATE, args).await? == 1)
+    }
+
+    /// Adds a transition to a saga's history.
+    pub async fn add_history(
+        &mut self,
+        saga: &SagaRow,
+        entry: &HistoryEntry,
+    ) -> Result<(), StoreError> {
+        static ADD: Statement = Statement::new(
+            "insert into chapar.saga_history (saga, key, version, tenant, at, from_state, to_state, \
+             cause, event_id, note) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+        );
+        let args = vec![
+            (&saga.saga).into(),
+            (&saga.key).into(),
+            entry.version.into(),
+            (&saga.tenant).into(),
+            entry.at.into(),
+            entry.from_state.as_deref().into(),
+            (&entry.to_state).into(),
+            (&entry.cause).into(),
+            entry.event_id.as_deref().into(),
+            (&entry.note).into(),
+        ];
+        self.run(&ADD, args).await?;
+        Ok(())
+    }
+
+    /// The history of a saga, oldest first.
+    pub async fn saga_history(
+        &mut self,
+        saga: &str,
+        key: &str,
+    ) -> Result<Vec<HistoryEntry>, StoreError> {
+        static READ: Statement = Statement::new(
+            "select version, at, from_state, to_state, cause, event_id, note \
+             from chapar.saga_history where saga = $1 and key = $2 order by version",
+        );
+        let rows = self.query(&READ, vec![saga.into(), key.into()]).await?;
+        rows.iter()
+            .map(|row| {
+                Ok(HistoryEntry {
+                    version: row.get(0)?,
+                    at: row.get(1)?,
+                    from_state: row.get(2)?,
+                    to_state: row.get(3)?,
+                    cause: row.get(4)?,
+                    event_id: row.get(5)?,
+                    note: row.get(6)?,
+                })
+            })
+            .collect()
+    }
+
+    /// How many sagas are in each state, those that have ended apart from those under way.
+    pub async fn saga_summary(&mut self) -> Result<Vec<SagaSummary>, StoreError> {
+        static COUNT: Statement = Statement::new(
+            "select saga, state, outcome, count(*) from chapar.sagas \
+             group by saga, state, outcome order by saga, state, outcome",
+        );
+        let rows = self.query(&COUNT, vec![]).await?;
+        rows.iter()
+            .map(|row| {
+                Ok(SagaSummary {
+                    saga: row.get(0)?,
+                    state: row.get(1)?,
+                    outcome: row.get(2)?,
+                    count: row.get(3)?,
+                })
+            })
+            .collect()
+    }
+
+    /// The sagas that were started last, the newest first.
+    pub async fn recent_sagas(&mut self, limit: i64) -> Result<Vec<SagaCard>, StoreError> {
+        static RECENT: Statement = Statement::new(
+            "select saga, key, tenant, definition, state, version, correlation_id, started_at, \
+             updated_at, outcome from chapar.sagas order by started_at desc limit $1",
+        );
+        let rows = self.query(&RECENT, vec![limit.into()]).await?;
+        rows.iter().map(card).collect()
+    }
+
+    /// Looks at a saga without locking it.
+    pub async fn look_at_saga(
+        &mut self,
+        saga: &str,
+        key: &str,
+    ) -> Result<Option<SagaCard>, StoreError> {
+        static LOOK: Statement = Statement::new(
+            "select saga, key, tenant, definition, state, version, correlation_id, started_at, \
+             updated_at, outcome from chapar.sagas where saga = $1 and key = $2",
+        );
+        let rows = self.query(&LOOK, vec![saga.into(), key.into()]).await?;
+        rows.first().map(card).transpose()
+    }
+
+    /// The timers that a saga has armed, the next one first.
+    pub async fn timers_of_saga(
+        &mut self,
+        saga: &str,
+        key: &str,
+    ) -> Result<Vec<DueTimer>, StoreError> {
+        static ARMED: Statement = Statement::new(
+            "select saga, key, name, tenant, generation, due_at from chapar.timers \
+             where saga = $1 and key = $2 order by due_at",
+        );
+        let rows = self.query(&ARMED, vec![saga.into(), key.into()]).await?;
+        rows.iter().map(timer).collect()
+    }
+
+    /// Arms a timer, instead of the one of the same name that was armed before.
+    pub async fn arm_timer(&mut self, timer: &DueTimer) -> Result<(), StoreError> {
+        static ARM: Statement = Statement::new(
+            "insert into chapar.timers (saga, key, name, tenant, generation, due_at) \
+             values ($1, $2, $3, $4, $5, $6) on conflict (saga, key, name) \
+             do update set generation = excluded.generation, due_at = excluded.due_at",
+        );
+        let args = vec![
+            (&timer.saga).into(),
+            (&timer.key).into(),
+            (&timer.name).into(),
+            (&timer.tenant).into(),
+            timer.generation.into(),
+            timer.due_at.into(),
+        ];
+        self.run(&ARM, args).await?;
+        Ok(())
+    }
+
+    /// Disarms a timer.
+    pub async fn disarm_timer(
+        &mut self,
+        saga: &str,
+        key: &str,
+        name: &str,
+    ) -> Result<(), StoreError> {
+        static DISARM: Statement = Statement::new(
+            "delete from chapar.timers where saga = $1 and key = $2 and name = $3",
+        );
+        self.run(&DISARM, vec![saga.into(), key.into(), name.into()]).await?;
+        Ok(())
+    }
+
+    /// The timers that are due, the longest first, without taking them.
+    pub async fn due_timers(
+        &mut self,
+        now: Timestamp,
+        limit: i64,
+    ) -> Result<Vec<DueTimer>, StoreError> {
+        static DUE: Statement = Statement::new(
+            "select saga, key, name, tenant, generation, due_at from chapar.timers \
+             where due_at <= $1 order by due_at limit $2",
+        );
+        let rows = self.query(&DUE, vec![now.into(), limit.into()]).await?;
+        rows.iter().map(timer).collect()
+    }
+
+    /// Takes a timer; false if somebody else has, or it was armed anew meanwhile.
+    ///
+    /// The saga must be locked before: whoever transitions it also touches its timers, and two
+    /// that lock in different order would deadlock. The timer is gone once this transaction
+    /// commits and back if it does not, so it fires exactly once.
+    pub async fn take_timer(&mut self, timer: &DueTimer) -> Result<bool, StoreError> {
+        static TAKE: Statement = Statement::new(
+            "delete from chapar.timers where saga = $1 and key = $2 and name = $3 and generation = $4",
+        );
+        let args = vec![
+            (&timer.saga).into(),
+            (&timer.key).into(),
+            (&timer.name).into(),
+            timer.generation.into(),
+        ];
+        Ok(self.run(&TAKE, args).await? == 1)
+    }
+
+    /// Puts a timer off, because what it set off has failed. It is never dropped.
+    pub async fn postpone_timer(
+        &mut self,
+        timer: &DueTimer,
+        due_at: Timestamp,
+    ) -> Result<(), StoreError> {
+        static POSTPONE: Statement = Statement::new(
+            "update chapar.timers set due_at = $5 \
+             where saga = $1 and key = $2 and name = $3 and generation = $4",
+        );
+        let args = vec![
+            (&timer.saga).into(),
+            (&timer.key).into(),
+            (&timer.name).into(),
+            timer.generation.into(),
+            due_at.into(),
+        ];
+        self.run(&POSTPONE, args).await?;
+        Ok(())
+    }
+
+    /// When the next timer is due.
+    pub async fn next_timer(&mut self) -> Result<Option<Timestamp>, StoreError> {
+        static NEXT: Statement =
+            Statement::new("select due_at from chapar.timers order by due_at limit 1");
+        let rows = self.query(&NEXT, vec![]).await?;
+        rows.first().map(|row| row.get(0)).transpose()
+    }
+}
+
+fn card(row: &Row) -> Result<SagaCard, StoreError> {
+    Ok(SagaCard {
+        saga: row.get(0)?,
+        key: row.get(1)?,
+        tenant: row.get(2)?,
+        definition: row.get(3)?,
+        state: row.get(4)?,
+        version: row.get(5)?,
+        correlation_id: row.get(6)?,
+        started_at: row.get(7)?,
+        updated_at: row.get(8)?,
+        outcome: row.get(9)?,
+    })
+}
+
+fn timer(row: &Row) -> Result<DueTimer, StoreError> {
+    Ok(DueTimer {
+        saga: row.get(0)?,
+        key: row.get(1)?,
+        name: row.get(2)?,
+        tenant: row.get(3)?,
+        generation: row.get(4)?,
+        due_at: row.get(5)?,
+    })
+}

@@ -1,0 +1,242 @@
+use std::path::Path;
+use std::str::FromStr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
+use sqlx::{PgPool, SqlitePool};
+use tokio::sync::Notify;
+
+use crate::conn::Tx;
+use crate::error::StoreError;
+
+/// Which database a store is on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names are the databases")]
+pub enum Backend {
+    Sqlite,
+    Postgres,
+}
+
+/// How a store is opened.
+#[derive(Debug, Clone)]
+pub struct StoreOptions {
+    /// The most connections to PostgreSQL. Default 10.
+    pub max_connections: u32,
+    /// Whether SQLite waits for the disk at every commit, so that a power cut loses nothing
+    /// that was committed. Default true.
+    pub sync: bool,
+    /// How long to wait for a connection or a lock. Default 10 s.
+    pub timeout: Duration,
+}
+
+impl Default for StoreOptions {
+    fn default() -> Self {
+        StoreOptions { max_connections: 10, sync: true, timeout: Duration::from_secs(10) }
+    }
+}
+
+/// A database with Chapar's tables in it. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Store(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    pools: Pools,
+    url: String,
+    committed: Notify,
+}
+
+#[derive(Debug)]
+enum Pools {
+    // SQLite has one writer: one connection that tasks queue for is fair and never busy,
+    // whereas several would spin on SQLITE_BUSY.
+    Sqlite { write: SqlitePool, read: SqlitePool },
+    Postgres(PgPool),
+}
+
+impl Store {
+    /// Opens `sqlite:FILE`, `sqlite::memory:` or `postgres://…`.
+    pub async fn open(url: &str, options: &StoreOptions) -> Result<Self, StoreError> {
+        let pools = match url.split_once(':') {
+            Some(("sqlite", _)) => open_sqlite(url, options).await?,
+            Some(("postgres" | "postgresql", _)) => open_postgres(url, options).await?,
+            _ => return Err(StoreError::Url(url.to_owned())),
+        };
+        Ok(Store(Arc::new(Inner { pools, url: without_secrets(url), committed: Notify::new() })))
+    }
+
+    /// Which database this is.
+    pub fn backend(&self) -> Backend {
+        match &self.0.pools {
+            Pools::Sqlite { .. } => Backend::Sqlite,
+            Pools::Postgres(_) => Backend::Postgres,
+        }
+    }
+
+    /// The URL, without secrets.
+    pub fn url(&self) -> &str {
+        &self.0.url
+    }
+
+    /// Begins a transaction of a service on behalf of a tenant.
+    pub async fn begin(&self, tenant: &str) -> Result<Tx, StoreError> {
+        let mut tx = self.begin_raw().await?;
+        tx.become_service(tenant).await?;
+        Ok(tx)
+    }
+
+    /// Begins a transaction of the engine itself, which sees the rows of all tenants.
+    pub async fn begin_engine(&self) -> Result<Tx, StoreError> {
+        let mut tx = self.begin_raw().await?;
+        tx.become_engine().await?;
+        Ok(tx)
+    }
+
+    /// Begins a transaction that only reads, as the engine; on SQLite beside the writer.
+    pub async fn begin_read(&self) -> Result<Tx, StoreError> {
+        match &self.0.pools {
+            Pools::Sqlite { read, .. } => Ok(Tx::sqlite(read.begin().await?)),
+            Pools::Postgres(_) => self.begin_engine().await,
+        }
+    }
+
+    /// Begins a transaction as whoever is connected, for migrations.
+    pub async fn begin_raw(&self) -> Result<Tx, StoreError> {
+        match &self.0.pools {
+            Pools::Sqlite { write, .. } => {
+                Ok(Tx::sqlite(write.begin_with("begin immediate").await?))
+            }
+            Pools::Postgres(pool) => Ok(Tx::postgres(pool.begin().await?)),
+        }
+    }
+
+    /// Tells this process that something was committed, so that nobody waits for a poll.
+    pub fn nudge(&self) {
+        self.0.committed.notify_waiters();
+    }
+
+    /// Waits for a nudge, at most for `limit`.
+    pub async fn nudged(&self, limit: Duration) {
+        let _ = tokio::time::timeout(limit, self.0.committed.notified()).await;
+    }
+
+    /// Closes all connections, after what is under way.
+    pub async fn close(&self) {
+        match &self.0.pools {
+            Pools::Sqlite { write, read } => {
+                read.close().await;
+                write.close().await;
+            }
+            Pools::Postgres(pool) => pool.close().await,
+        }
+    }
+}
+
+impl Tx {
+    /// Goes on as a service on behalf of a tenant: row-level security applies.
+    pub async fn become_service(&mut self, tenant: &str) -> Result<(), StoreError> {
+        const BECOME: &str =
+            "select set_config('role', 'chapar_app', true), set_config('app.tenant_id', $1, true)";
+        if self.backend() == Backend::Postgres {
+            self.execute(BECOME, vec![tenant.into()]).await?;
+        }
+        Ok(())
+    }
+
+    /// Goes on as the engine, which sees the rows of all tenants.
+    pub async fn become_engine(&mut self) -> Result<(), StoreError> {
+        const BECOME: &str = "select set_config('role', 'chapar_engine', true)";
+        if self.backend() == Backend::Postgres {
+            self.execute(BECOME, vec![]).await?;
+        }
+        Ok(())
+    }
+}
+
+async fn open_sqlite(url: &str, options: &StoreOptions) -> Result<Pools, StoreError> {
+    let fail = |reason: String| StoreError::Open { url: url.to_owned(), reason };
+    let memory = url.contains(":memory:");
+    let connect = SqliteConnectOptions::from_str(url)
+        .map_err(|error| fail(error.to_string()))?
+        .create_if_missing(true)
+        .journal_mode(if memory { SqliteJournalMode::Memory } else { SqliteJournalMode::Wal })
+        .synchronous(if options.sync { SqliteSynchronous::Full } else { SqliteSynchronous::Normal })
+        .busy_timeout(options.timeout)
+        .statement_cache_capacity(512);
+    if !memory
+        && let Some(folder) = connect.get_filename().parent()
+        && folder != Path::new("")
+        && !folder.is_dir()
+    {
+        return Err(fail(format!("the folder {} does not exist; create it first", folder.display())));
+    }
+    let pool = |most: u32| {
+        // An in-memory database lives as long as its one connection.
+        let pool = SqlitePoolOptions::new().max_connections(most).acquire_timeout(options.timeout);
+        if memory { pool.idle_timeout(None).max_lifetime(None).min_connections(1) } else { pool }
+    };
+    let write = pool(1).connect_with(connect.clone()).await.map_err(|error| fail(advice(&error)))?;
+    // A file that is no database opens without complaint; reading it does not.
+    let probe = sqlx::query("select count(*) from sqlite_master").execute(&write).await;
+    probe.map_err(|error| fail(advice(&error)))?;
+    let read = if memory {
+        write.clone()
+    } else {
+        pool(4).connect_with(connect).await.map_err(|error| fail(advice(&error)))?
+    };
+    Ok(Pools::Sqlite { write, read })
+}
+
+async fn open_postgres(url: &str, options: &StoreOptions) -> Result<Pools, StoreError> {
+    let fail = |reason: String| StoreError::Open { url: without_secrets(url), reason };
+    let connect = PgConnectOptions::from_str(url).map_err(|error| fail(error.to_string()))?;
+    let pool = PgPoolOptions::new()
+        .max_connections(options.max_connections)
+        .acquire_timeout(options.timeout)
+        .connect_with(connect.application_name("chapar"))
+        .await
+        .map_err(|error| fail(advice(&error)))?;
+    Ok(Pools::Postgres(pool))
+}
+
+fn advice(error: &sqlx::Error) -> String {
+    let code = match error {
+        sqlx::Error::Database(error) => error.code().unwrap_or_default().into_owned(),
+        _ => String::new(),
+    };
+    match code.as_str() {
+        "14" => "the file cannot be opened; check that its folder exists and may be written".into(),
+        "8" | "1032" | "520" => "the file may only be read; check its permissions".into(),
+        "26" | "11" => "the file is not a SQLite database or is damaged; nothing was written to it"
+            .into(),
+        "28P01" | "28000" => format!("{error}; check user and password"),
+        "3D000" => format!("{error}; create the database first"),
+        _ => error.to_string(),
+    }
+}
+
+fn without_secrets(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let rest = rest.split_once('?').map_or(rest, |(before, _)| before);
+    match rest.rsplit_once('@') {
+        Some((user, host)) => {
+            let user = user.split_once(':').map_or(user, |(name, _)| name);
+            format!("{scheme}://{user}@{host}")
+        }
+        None => format!("{scheme}://{rest}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_secrets() {
+        let shown = without_secrets("postgres://me:se@cret@host:5432/db?password=x");
+        assert_eq!(shown, "postgres://me@host:5432/db");
+        assert_eq!(without_secrets("sqlite:a.db"), "sqlite:a.db");
+    }
+}

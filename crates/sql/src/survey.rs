@@ -1,0 +1,145 @@
+//! Counting what lies where, from the tables alone.
+
+use jiff::Timestamp;
+
+use crate::conn::Conn;
+use crate::error::StoreError;
+use crate::saga::SagaSummary;
+use crate::statement::Statement;
+
+/// How things stand now, cheap enough to ask every second.
+#[derive(Debug, Clone, Default)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Survey {
+    pub outbox_waiting: i64,
+    pub outbox_oldest: Option<Timestamp>,
+    pub outbox_quarantined: i64,
+    pub dead_letters: i64,
+    pub parked: i64,
+    pub effects_pending: i64,
+    pub timers: i64,
+    pub sagas: Vec<SagaSummary>,
+}
+
+/// What a whole run comes to, counted by comparing tables. Takes its time on a large store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Verdict {
+    pub events_appended: i64,
+    pub events_published: i64,
+    pub events_applied: i64,
+    pub dead_letters: i64,
+    pub parked: i64,
+    /// Passed by a consumer and found in none of its boxes, or marked as published and not
+    /// found in the log.
+    pub lost: i64,
+    /// Still on the way.
+    pub in_flight: i64,
+}
+
+/// How many events a consumer has applied.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct ConsumerCount {
+    pub consumer: String,
+    pub applied: i64,
+}
+
+impl Conn<'_> {
+    /// How things stand now.
+    pub async fn survey(&mut self) -> Result<Survey, StoreError> {
+        static WAITING: Statement = Statement::new(
+            "select count(*), min(written_at) from chapar.outbox \
+             where published_at is null and quarantined_at is null",
+        );
+        static QUARANTINED: Statement = Statement::new(
+            "select count(*) from chapar.outbox where published_at is null and quarantined_at is not null \
+             and (next_attempt_at is not null or quarantined_at is not null)",
+        );
+        static LETTERS: Statement =
+            Statement::new("select count(*) from chapar.dead_letters where status <> 'closed'");
+        static PARKED: Statement = Statement::new("select count(*) from chapar.parked");
+        static EFFECTS: Statement =
+            Statement::new("select count(*) from chapar.effects where status = 'pending'");
+        static TIMERS: Statement = Statement::new("select count(*) from chapar.timers");
+        let waiting = self.query(&WAITING, vec![]).await?;
+        let (outbox_waiting, outbox_oldest) = match waiting.first() {
+            Some(row) => (row.get(0)?, row.get(1)?),
+            None => (0, None),
+        };
+        Ok(Survey {
+            outbox_waiting,
+            outbox_oldest,
+            outbox_quarantined: self.count(&QUARANTINED).await?,
+            dead_letters: self.count(&LETTERS).await?,
+            parked: self.count(&PARKED).await?,
+            effects_pending: self.count(&EFFECTS).await?,
+            timers: self.count(&TIMERS).await?,
+            sagas: self.saga_summary().await?,
+        })
+    }
+
+    /// What a run comes to.
+    pub async fn verdict(&mut self) -> Result<Verdict, StoreError> {
+        static APPENDED: Statement = Statement::new("select count(*) from chapar.outbox");
+        static PUBLISHED: Statement = Statement::new("select count(*) from chapar.log");
+        static APPLIED: Statement = Statement::new("select count(*) from chapar.inbox");
+        static LETTERS: Statement =
+            Statement::new("select count(*) from chapar.dead_letters where status <> 'closed'");
+        static PARKED: Statement = Statement::new("select count(*) from chapar.parked");
+        static UNLOGGED: Statement = Statement::new(
+            "select count(*) from chapar.outbox o where o.published_at is not null \
+             and not exists (select 1 from chapar.log l where l.event_id = o.event_id)",
+        );
+        static UNACCOUNTED: Statement = Statement::new(
+            "select count(*) from chapar.subscriptions s \
+             join chapar.log l on l.topic = s.topic \
+             join chapar.cursors c on c.subscription = s.subscription \
+                 and c.log_partition = l.log_partition and l.log_offset <= c.acked_offset \
+             where not exists (select 1 from chapar.inbox i \
+                     where i.consumer = s.subscription and i.event_id = l.event_id) \
+               and not exists (select 1 from chapar.dead_letters d where d.consumer = s.subscription \
+                     and d.log_partition = l.log_partition and d.log_offset = l.log_offset) \
+               and not exists (select 1 from chapar.parked p \
+                     where p.consumer = s.subscription and p.event_id = l.event_id) \
+               and not exists (select 1 from chapar.saga_stash t \
+                     where t.consumer = s.subscription and t.event_id = l.event_id)",
+        );
+        static WAITING: Statement = Statement::new(
+            "select count(*) from chapar.outbox where published_at is null and quarantined_at is null",
+        );
+        static UNREAD: Statement = Statement::new(
+            "select count(*) from chapar.subscriptions s \
+             join chapar.log l on l.topic = s.topic \
+             join chapar.cursors c on c.subscription = s.subscription \
+                 and c.log_partition = l.log_partition and l.log_offset > c.acked_offset \
+             where not exists (select 1 from chapar.inbox i \
+                     where i.consumer = s.subscription and i.event_id = l.event_id)",
+        );
+        Ok(Verdict {
+            events_appended: self.count(&APPENDED).await?,
+            events_published: self.count(&PUBLISHED).await?,
+            events_applied: self.count(&APPLIED).await?,
+            dead_letters: self.count(&LETTERS).await?,
+            parked: self.count(&PARKED).await?,
+            lost: self.count(&UNLOGGED).await? + self.count(&UNACCOUNTED).await?,
+            in_flight: self.count(&WAITING).await? + self.count(&UNREAD).await?,
+        })
+    }
+
+    /// How many events each consumer has applied.
+    pub async fn consumer_counts(&mut self) -> Result<Vec<ConsumerCount>, StoreError> {
+        static COUNTS: Statement = Statement::new(
+            "select consumer, count(*) from chapar.inbox group by consumer order by consumer",
+        );
+        let rows = self.query(&COUNTS, vec![]).await?;
+        rows.iter()
+            .map(|row| Ok(ConsumerCount { consumer: row.get(0)?, applied: row.get(1)? }))
+            .collect()
+    }
+
+    async fn count(&mut self, statement: &Statement) -> Result<i64, StoreError> {
+        let rows = self.query(statement, vec![]).await?;
+        rows.first().map_or(Ok(0), |row| row.get(0))
+    }
+}
