@@ -9,7 +9,10 @@ use chapar_sql::StoreError;
 /// classified, count as transient and are retried; broken constraints are rule violations and
 /// go to the dead letters at once.
 #[derive(Debug)]
-pub struct Failure {
+pub struct Failure(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
     kind: FailureKind,
     message: String,
     counted: bool,
@@ -30,55 +33,56 @@ impl Failure {
 
     /// A failure of a kind.
     pub fn new(kind: FailureKind, message: impl fmt::Display) -> Self {
-        Failure { kind, message: message.to_string(), counted: true, early: None, stuck: None }
+        let message = message.to_string();
+        Failure(Box::new(Inner { kind, message, counted: true, early: None, stuck: None }))
     }
 
     /// The event came before its saga: keep it until the saga starts.
     pub(crate) fn early(saga: &str, key: &str) -> Self {
         let mut failure = Self::transient(format!("saga {saga} {key} has not started yet"));
-        failure.early = Some((saga.to_owned(), key.to_owned()));
+        failure.0.early = Some((saga.to_owned(), key.to_owned()));
         failure
     }
 
     /// A newer program's saga: leave it to the newer program, and do not count the attempt.
     pub(crate) fn released(message: impl fmt::Display) -> Self {
         let mut failure = Self::transient(message);
-        failure.counted = false;
+        failure.0.counted = false;
         failure
     }
 
     /// A compensation failed: if this event fails for good, the saga is stuck.
     pub(crate) fn in_compensation(mut self, saga: &str, key: &str) -> Self {
-        self.stuck = Some((saga.to_owned(), key.to_owned()));
+        self.0.stuck = Some((saga.to_owned(), key.to_owned()));
         self
     }
 
     /// What kind of failure.
     pub fn kind(&self) -> FailureKind {
-        self.kind
+        self.0.kind
     }
 
     /// What happened, with its causes.
     pub fn message(&self) -> &str {
-        &self.message
+        &self.0.message
     }
 
     pub(crate) fn is_counted(&self) -> bool {
-        self.counted
+        self.0.counted
     }
 
     pub(crate) fn early_for(&self) -> Option<&(String, String)> {
-        self.early.as_ref()
+        self.0.early.as_ref()
     }
 
     pub(crate) fn stuck_saga(&self) -> Option<&(String, String)> {
-        self.stuck.as_ref()
+        self.0.stuck.as_ref()
     }
 }
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}: {}", self.kind.as_str(), self.message)
+        write!(f, "{}: {}", self.0.kind.as_str(), self.0.message)
     }
 }
 

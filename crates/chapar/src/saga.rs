@@ -93,6 +93,7 @@ const STUCK: &str = "stuck";
 
 /// What there is of a saga.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "it is taken apart where it is made")]
 pub enum Found<D> {
     /// It is under way, and locked until the transaction ends.
     Active(Saga<D>),

@@ -101,8 +101,11 @@ fn classify(error: &dyn DatabaseError) -> Class {
         // Serialization failure, deadlock, lock timeout, shutdown, too many connections.
         "40001" | "40P01" | "55P03" | "57P01" | "57P02" | "57P03" | "53300" => Class::Busy,
         code if code.starts_with("08") => Class::Busy,
-        // SQLite's extended codes: BUSY and LOCKED with whatever stands above the low byte.
-        code if code.parse::<i32>().is_ok_and(|n| matches!(n & 0xff, 5 | 6)) => Class::Busy,
+        // SQLite's BUSY and LOCKED, with whatever stands above the low byte. PostgreSQL's codes
+        // have five characters, and some of them are numbers too.
+        code if code.len() < 5 && code.parse::<i32>().is_ok_and(|n| matches!(n & 0xff, 5 | 6)) => {
+            Class::Busy
+        }
         _ if error.is_unique_violation()
             || error.is_foreign_key_violation()
             || error.is_check_violation() =>

@@ -1,4 +1,5 @@
 //! The road of an event, end to end, on every store.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod consume;
 mod effects;

@@ -1,0 +1,157 @@
+//! Appending under contention: commit order per key, one event per intent.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chapar_core::port::{Outbox, Outcome, OutboxError};
+use chapar_sql::{Append, SqlOutbox, Store, StoreError, StoreOptions};
+use chapar_testkit::{need, servers};
+
+fn event(key: &str, n: usize, intent: Option<&str>) -> Append {
+    Append {
+        event_id: format!("{key}-{n}"),
+        tenant: "acme".into(),
+        topic: "t".into(),
+        ordering_key: Some(key.into()),
+        aggregate_type: String::new(),
+        aggregate_id: key.into(),
+        idempotency_key: intent.map(str::to_owned),
+        payload_hash: Append::hash(b"same"),
+        correlation_id: "c".into(),
+        causation_id: None,
+        headers: "[]".into(),
+        body: n.to_string().into(),
+    }
+}
+
+async fn postgres(server: &servers::Postgres) -> (Store, servers::Database) {
+    let database = server.database("append").unwrap();
+    let options = StoreOptions { max_connections: 20, ..Default::default() };
+    let store = Store::open(database.url(), &options).await.unwrap();
+    store.migrate().await.unwrap();
+    let mut tx = store.begin_raw().await.unwrap();
+    // What the transactions did, in the order in which they held the key.
+    tx.execute("create table counters (key text primary key, n bigint not null)", vec![]).await.unwrap();
+    tx.execute("grant all on counters to chapar_app", vec![]).await.unwrap();
+    tx.commit().await.unwrap();
+    (store, database)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sequence_numbers_of_a_key_are_in_commit_order_whatever_the_writers_do() {
+    let server = need!(servers::postgres());
+    let (store, _database) = postgres(&server).await;
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..8u64 {
+        let store = store.clone();
+        writers.spawn(async move {
+            let mut dice = fastrand::Rng::with_seed(writer);
+            for _ in 0..40 {
+                let key = format!("k{}", dice.u8(0..3));
+                let mut tx = store.begin("acme").await.unwrap();
+                // The event comes before the business row, so that the key's lock and not the
+                // row's is what orders the transactions.
+                let id = format!("{writer}-{}", dice.u64(..));
+                let mut append = event(&key, 0, None);
+                append.event_id = id.clone();
+                tx.conn().append(&[append]).await.unwrap();
+                tokio::time::sleep(Duration::from_micros(dice.u64(0..2000))).await;
+                let count = "insert into counters values ($1, 1) on conflict (key) \
+                             do update set n = counters.n + 1 returning n";
+                let n: i64 = tx.fetch(count, vec![(&key).into()]).await.unwrap()[0].get(0).unwrap();
+                let mark = "update chapar.outbox set correlation_id = $1 where event_id = $2";
+                tx.execute(mark, vec![n.to_string().into(), id.into()]).await.unwrap();
+                if dice.u8(0..5) == 0 { tx.rollback().await.unwrap() } else { tx.commit().await.unwrap() }
+            }
+        });
+    }
+    writers.join_all().await;
+    let mut tx = store.begin_engine().await.unwrap();
+    let inverted = "select count(*) from chapar.outbox a join chapar.outbox b \
+        on a.ordering_key = b.ordering_key and a.seq < b.seq \
+        and a.correlation_id::bigint >= b.correlation_id::bigint";
+    let inverted: i64 = tx.fetch(inverted, vec![]).await.unwrap()[0].get(0).unwrap();
+    assert_eq!(inverted, 0);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_intent_appended_by_many_at_once_is_one_event() {
+    let server = need!(servers::postgres());
+    let (store, _database) = postgres(&server).await;
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..8 {
+        let store = store.clone();
+        writers.spawn(async move {
+            let mut tx = store.begin("acme").await.unwrap();
+            let appended = tx.conn().append(&[event("k", writer, Some("intent"))]).await.unwrap();
+            tx.commit().await.unwrap();
+            appended[0].event_id.clone()
+        });
+    }
+    let mut ids = writers.join_all().await;
+    ids.dedup();
+    assert_eq!(ids.len(), 1, "{ids:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_transactions_that_append_to_the_same_keys_do_not_deadlock() {
+    let server = need!(servers::postgres());
+    let (store, _database) = postgres(&server).await;
+    let mut writers = tokio::task::JoinSet::new();
+    for writer in 0..6 {
+        let store = store.clone();
+        writers.spawn(async move {
+            for round in 0..20 {
+                let n = writer * 100 + round;
+                let mut events: Vec<Append> =
+                    ["a", "b", "c", "d"].iter().map(|key| event(key, n, None)).collect();
+                if writer % 2 == 0 {
+                    events.reverse();
+                }
+                let mut tx = store.begin("acme").await.unwrap();
+                tx.conn().append(&events).await.expect("no deadlock");
+                tx.commit().await.unwrap();
+            }
+        });
+    }
+    writers.join_all().await;
+}
+
+#[tokio::test]
+async fn answers_come_in_the_order_of_the_events_and_conflicts_are_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let url = format!("sqlite:{}", folder.path().join("a.db").display());
+    let store = Store::open(&url, &StoreOptions::default()).await.unwrap();
+    store.migrate().await.unwrap();
+    let mut tx = store.begin("acme").await.unwrap();
+    let events = [event("z", 1, Some("i")), event("a", 2, None), event("m", 3, Some("i"))];
+    let answers = tx.conn().append(&events).await.unwrap();
+    let ids: Vec<_> = answers.iter().map(|answer| answer.event_id.as_str()).collect();
+    // Keys are taken in sorted order: m comes before z and is the first of the two.
+    assert_eq!(ids, ["m-3", "a-2", "m-3"]);
+    let mut other = event("z", 4, Some("i"));
+    other.payload_hash = Append::hash(b"other");
+    let conflict = tx.conn().append(&[other]).await.unwrap_err();
+    assert!(matches!(conflict, StoreError::IdempotencyConflict(_)), "{conflict}");
+}
+
+#[tokio::test]
+async fn a_relay_that_lost_its_shards_marks_nothing() {
+    let server = need!(servers::postgres());
+    let (store, _database) = postgres(&server).await;
+    let outbox: Arc<dyn Outbox> = Arc::new(SqlOutbox::new(store.clone()));
+    let mut tx = store.begin("acme").await.unwrap();
+    tx.conn().append(&[event("k", 1, None)]).await.unwrap();
+    tx.commit().await.unwrap();
+    let zombie = outbox.lease("zombie", 64, Duration::from_millis(1)).await.unwrap();
+    let rows = outbox.read(&zombie, 10).await.unwrap();
+    tokio::time::sleep(Duration::from_millis(5)).await;
+    let heir = outbox.lease("heir", 64, Duration::from_secs(60)).await.unwrap();
+    assert_eq!(heir.len(), 64);
+    let marked = outbox.mark(&zombie, &[(rows[0].seq, Outcome::Published)]).await;
+    assert!(matches!(marked, Err(OutboxError::LeaseLost(_))), "{marked:?}");
+    assert_eq!(outbox.read(&heir, 10).await.unwrap().len(), 1, "the heir still has it to publish");
+    outbox.mark(&heir, &[(rows[0].seq, Outcome::Published)]).await.unwrap();
+    assert!(outbox.read(&heir, 10).await.unwrap().is_empty());
+}
