@@ -34,5 +34,5 @@ pub use outbox::SqlOutbox;
 pub use saga::{DueTimer, HistoryEntry, SagaCard, SagaRow, SagaSummary};
 pub use statement::Statement;
 pub use store::{Backend, Store, StoreOptions};
-pub use survey::{ConsumerCount, Survey, Verdict};
+pub use survey::{ConsumerCount, OutboxLag, Survey, Verdict};
 pub use value::{FromCell, Row, Value};

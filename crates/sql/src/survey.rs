@@ -45,13 +45,49 @@ pub struct ConsumerCount {
     pub applied: i64,
 }
 
+/// How far the relay is behind.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct OutboxLag {
+    /// Committed and not published.
+    pub waiting: i64,
+    /// The age of the oldest of them, in seconds.
+    pub seconds: f64,
+}
+
 impl Conn<'_> {
-    /// How things stand now.
-    pub async fn survey(&mut self) -> Result<Survey, StoreError> {
+    /// How far the relay is behind.
+    pub async fn outbox_lag(&mut self, now: Timestamp) -> Result<OutboxLag, StoreError> {
+        let (waiting, oldest) = self.outbox_waiting().await?;
+        let age = oldest.map(|oldest| now.duration_since(oldest).as_secs_f64().max(0.0));
+        Ok(OutboxLag { waiting, seconds: age.unwrap_or(0.0) })
+    }
+
+    async fn outbox_waiting(&mut self) -> Result<(i64, Option<Timestamp>), StoreError> {
         static WAITING: Statement = Statement::new(
             "select count(*), min(written_at) from chapar.outbox \
              where published_at is null and quarantined_at is null",
         );
+        let rows = self.query(&WAITING, vec![]).await?;
+        rows.first().map_or(Ok((0, None)), |row| Ok((row.get(0)?, row.get(1)?)))
+    }
+
+    /// How many things will still happen by themselves soon: events to publish or apply,
+    /// and calls to the outside and timers that are due before `soon`.
+    pub async fn under_way(&mut self, soon: Timestamp) -> Result<i64, StoreError> {
+        static UNDER_WAY: Statement = Statement::new(
+            "select (select count(*) from chapar.outbox \
+                 where published_at is null and quarantined_at is null) \
+             + (select count(*) from chapar.cursors c join chapar.log_heads h \
+                 on h.log_partition = c.log_partition where c.acked_offset < h.next_offset - 1) \
+             + (select count(*) from chapar.effects where status = 'pending') \
+             + (select count(*) from chapar.timers where due_at <= $1)",
+        );
+        let rows = self.query(&UNDER_WAY, vec![soon.into()]).await?;
+        rows.first().map_or(Ok(0), |row| row.get(0))
+    }
+
+    /// How things stand now.
+    pub async fn survey(&mut self) -> Result<Survey, StoreError> {
         static QUARANTINED: Statement = Statement::new(
             "select count(*) from chapar.outbox where published_at is null and quarantined_at is not null \
              and (next_attempt_at is not null or quarantined_at is not null)",
@@ -62,11 +98,7 @@ impl Conn<'_> {
         static EFFECTS: Statement =
             Statement::new("select count(*) from chapar.effects where status = 'pending'");
         static TIMERS: Statement = Statement::new("select count(*) from chapar.timers");
-        let waiting = self.query(&WAITING, vec![]).await?;
-        let (outbox_waiting, outbox_oldest) = match waiting.first() {
-            Some(row) => (row.get(0)?, row.get(1)?),
-            None => (0, None),
-        };
+        let (outbox_waiting, outbox_oldest) = self.outbox_waiting().await?;
         Ok(Survey {
             outbox_waiting,
             outbox_oldest,

@@ -1,0 +1,183 @@
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::middleware::{from_fn, from_fn_with_state};
+use axum::routing::{get, post};
+use chapar::{Chapar, Metrics};
+use jiff::Timestamp;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+use tracing::warn;
+
+use crate::live::Live;
+use crate::{assets, events, guard, letters, page, problem};
+
+/// How long requests under way may take once the console is asked to stop.
+const GRACE: Duration = Duration::from_secs(3);
+
+/// The console of one process. Cheap to clone.
+///
+/// There is no sign-in yet: whoever reaches the port sees the figures of all tenants and may
+/// retry dead letters. It is therefore meant for loopback only. Web pages of other origins
+/// cannot use it through the visitor's browser: requests that name another host than this
+/// machine, and changes that another origin asks for, are refused.
+#[derive(Debug, Clone)]
+pub struct Console(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    chapar: Chapar,
+    facts: Facts,
+    live: Live,
+    closing: CancellationToken,
+}
+
+/// What the header says about what runs.
+#[derive(Debug, Clone)]
+pub struct Facts {
+    /// What runs here, in a word or two.
+    pub running: String,
+    /// The transport, as it may be shown to anybody: without secrets.
+    pub transport: String,
+    /// Since when it runs.
+    pub started_at: Timestamp,
+}
+
+/// A console that has its port and does not answer yet.
+#[derive(Debug)]
+pub struct Bound {
+    console: Console,
+    listener: TcpListener,
+    address: SocketAddr,
+}
+
+/// Why the console is not there.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConsoleError {
+    /// Another program has the port.
+    #[error("{0} is in use by another program; choose another address with --listen")]
+    InUse(SocketAddr),
+    /// The address cannot be had for another reason.
+    #[error("cannot listen on {address}; choose another address with --listen")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// The reason.
+        #[source]
+        source: io::Error,
+    },
+    /// The port was lost while serving.
+    #[error("the console stopped answering")]
+    Serve(#[source] io::Error),
+}
+
+impl Console {
+    /// A console over a backbone and what its process has done so far.
+    pub fn new(chapar: Chapar, metrics: Metrics, facts: Facts) -> Self {
+        let live = Live::new(chapar.store().clone(), metrics, facts.started_at);
+        Console(Arc::new(Inner { chapar, facts, live, closing: CancellationToken::new() }))
+    }
+
+    /// Takes an address; port 0 takes any that is free.
+    pub async fn bind(&self, address: SocketAddr) -> Result<Bound, ConsoleError> {
+        let refused = |source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => ConsoleError::InUse(address),
+            _ => ConsoleError::Listen { address, source },
+        };
+        let listener = TcpListener::bind(address).await.map_err(refused)?;
+        let address = listener.local_addr().map_err(refused)?;
+        if !address.ip().is_loopback() {
+            warn!(%address, "the console has no sign-in yet and can be reached from elsewhere");
+        }
+        Ok(Bound { console: self.clone(), listener, address })
+    }
+
+    /// The routes, for a server on loopback.
+    ///
+    /// Rates are zero unless [`Bound::serve`] runs: it also takes the pulse.
+    pub fn router(&self) -> Router {
+        self.router_at(IpAddr::from([127, 0, 0, 1]))
+    }
+
+    fn router_at(&self, address: IpAddr) -> Router {
+        Router::new()
+            .route("/", get(page::home))
+            .route("/sagas/{saga}/{key}", get(page::saga))
+            .route("/dead-letters/{id}/retry", post(letters::retry))
+            .route("/events", get(events::events))
+            .route("/snapshot", get(events::snapshot))
+            .route("/assets/{name}", get(assets::asset))
+            .fallback(problem::not_found)
+            .method_not_allowed_fallback(problem::wrong_method)
+            .layer(from_fn_with_state(address, guard::only_this_machine))
+            // Outside of the guard: a probe may use any name for this machine.
+            .route("/healthz", get(async || "ok"))
+            .layer(from_fn(guard::harden))
+            .with_state(self.clone())
+    }
+
+    pub(crate) fn chapar(&self) -> &Chapar {
+        &self.0.chapar
+    }
+
+    pub(crate) fn facts(&self) -> &Facts {
+        &self.0.facts
+    }
+
+    pub(crate) fn live(&self) -> &Live {
+        &self.0.live
+    }
+
+    /// Cancelled when the console closes, so that streams without an end come to one.
+    pub(crate) fn closing(&self) -> &CancellationToken {
+        &self.0.closing
+    }
+}
+
+impl Facts {
+    /// What runs, over which transport, since now.
+    pub fn new(running: impl Into<String>, transport: impl Into<String>) -> Self {
+        let (running, transport) = (running.into(), transport.into());
+        Facts { running, transport, started_at: Timestamp::now() }
+    }
+}
+
+impl Bound {
+    /// The real address.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What to open in a browser.
+    pub fn url(&self) -> String {
+        format!("http://{}/", self.address)
+    }
+
+    /// Answers until `shutdown`, then finishes what has begun, at most for 3 s.
+    pub async fn serve(self, shutdown: CancellationToken) -> Result<(), ConsoleError> {
+        let Bound { console, listener, address } = self;
+        let closing = console.closing().clone();
+        let close = {
+            let closing = closing.clone();
+            async move {
+                shutdown.cancelled_owned().await;
+                closing.cancel();
+            }
+        };
+        let server =
+            axum::serve(listener, console.router_at(address.ip())).with_graceful_shutdown(close);
+        let overdue = async move {
+            closing.cancelled_owned().await;
+            tokio::time::sleep(GRACE).await;
+        };
+        tokio::select! {
+            served = server => served.map_err(ConsoleError::Serve),
+            () = overdue => Ok(()),
+            () = console.live().run() => Ok(()),
+        }
+    }
+}

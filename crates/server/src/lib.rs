@@ -1,0 +1,33 @@
+//! The HTTP face of Chapar: a console that shows what runs, live, in one page.
+//!
+//! The page is rendered here and works without JavaScript; with it, it stays live over
+//! server-sent events. Nothing is built beforehand and nothing comes from elsewhere: templates,
+//! style sheet and script are compiled in.
+//!
+//! ```no_run
+//! # async fn example(chapar: chapar::Chapar, running: chapar::Running) -> Result<(), Box<dyn std::error::Error>> {
+//! use chapar_server::{Console, Facts};
+//! use tokio_util::sync::CancellationToken;
+//!
+//! let facts = Facts::new("hotel bookings", "the database");
+//! let console = Console::new(chapar, running.metrics(), facts);
+//! let bound = console.bind("127.0.0.1:0".parse()?).await?;
+//! println!("console: {}", bound.url());
+//! bound.serve(CancellationToken::new()).await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod assets;
+mod console;
+mod events;
+mod guard;
+mod letters;
+mod live;
+mod page;
+mod problem;
+mod pulse;
+mod show;
+mod snapshot;
+
+pub use console::{Bound, Console, ConsoleError, Facts};

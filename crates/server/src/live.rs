@@ -1,0 +1,128 @@
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use chapar::sql::{DeadLetter, SagaCard, Survey};
+use chapar::{Metrics, Store, StoreError};
+use jiff::Timestamp;
+use tokio::sync::watch;
+use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
+use tracing::warn;
+
+use crate::pulse::Pulse;
+use crate::snapshot::Snapshot;
+
+const SECOND: Duration = Duration::from_secs(1);
+/// The longest that the store may take to be read.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Reading may take one part in this many of a store's time: a store that is large or busy is
+/// read less often.
+const SHARE: u32 = 20;
+/// However slow the store is, it is asked again by then.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+const LETTERS: i64 = 20;
+const SAGAS: i64 = 12;
+
+/// What the pages show, read once for all who look.
+///
+/// The pulse is taken from memory every second; the store is read only while somebody looks.
+#[derive(Debug)]
+pub(crate) struct Live {
+    store: Store,
+    metrics: Metrics,
+    started_at: Timestamp,
+    pulse: Mutex<Pulse>,
+    reading: tokio::sync::Mutex<Reading>,
+    latest: watch::Sender<Option<Arc<str>>>,
+}
+
+/// What the store said last.
+#[derive(Debug, Default)]
+pub(crate) struct Reading {
+    pub(crate) survey: Survey,
+    pub(crate) letters: Vec<DeadLetter>,
+    pub(crate) sagas: Vec<SagaCard>,
+    /// The store did not answer when it was asked last; the rest is older.
+    pub(crate) failed: bool,
+    next: Option<Instant>,
+}
+
+impl Live {
+    pub(crate) fn new(store: Store, metrics: Metrics, started_at: Timestamp) -> Self {
+        let pulse = Mutex::new(Pulse::new(&metrics, Instant::now()));
+        let (latest, _) = watch::channel(None);
+        Live { store, metrics, started_at, pulse, reading: Default::default(), latest }
+    }
+
+    /// How things stand now.
+    pub(crate) async fn snapshot(&self) -> Snapshot {
+        let mut reading = self.reading.lock().await;
+        let asked = Instant::now();
+        if reading.next.is_none_or(|next| next <= asked) {
+            match timeout(PATIENCE, self.read()).await {
+                Ok(Ok(fresh)) => *reading = fresh,
+                Ok(Err(error)) => {
+                    warn!(%error, "the console cannot read the store");
+                    reading.failed = true;
+                }
+                Err(_) => {
+                    warn!("the store did not answer the console within {PATIENCE:?}");
+                    reading.failed = true;
+                }
+            }
+            // A little less than a second, so that it is over at the next tick.
+            let pause = (asked.elapsed() * SHARE).clamp(SECOND * 9 / 10, LONGEST_PAUSE);
+            reading.next = Some(asked + pause);
+        }
+        let pulse = self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
+        Snapshot::new(&reading, &pulse, &self.metrics, self.started_at)
+    }
+
+    /// Snapshots as JSON, one per second from now on, while [`Live::run`] runs.
+    pub(crate) fn watch(&self) -> watch::Receiver<Option<Arc<str>>> {
+        self.latest.subscribe()
+    }
+
+    /// Has the store read anew for the next snapshot, because something was changed.
+    pub(crate) async fn expire(&self) {
+        self.reading.lock().await.next = None;
+    }
+
+    /// Takes the pulse and tells those who watch, without end.
+    pub(crate) async fn run(&self) {
+        let beat = async {
+            let mut seconds = seconds();
+            loop {
+                seconds.tick().await;
+                let mut pulse = self.pulse.lock().unwrap_or_else(PoisonError::into_inner);
+                pulse.beat(&self.metrics, Instant::now());
+            }
+        };
+        let tell = async {
+            let mut seconds = seconds();
+            loop {
+                seconds.tick().await;
+                if self.latest.receiver_count() > 0 {
+                    let json = self.snapshot().await.to_json();
+                    self.latest.send_replace(Some(json.into()));
+                }
+            }
+        };
+        // Apart, so that a slow store does not bend the chart's time axis.
+        let ((), ()) = tokio::join!(beat, tell);
+    }
+
+    async fn read(&self) -> Result<Reading, StoreError> {
+        let mut tx = self.store.begin_read().await?;
+        let survey = tx.conn().survey().await?;
+        let letters = tx.conn().open_dead_letters(LETTERS).await?;
+        let sagas = tx.conn().recent_sagas(SAGAS).await?;
+        tx.rollback().await?;
+        Ok(Reading { survey, letters, sagas, failed: false, next: None })
+    }
+}
+
+fn seconds() -> Interval {
+    let mut seconds = interval(SECOND);
+    seconds.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    seconds
+}
