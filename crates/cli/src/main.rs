@@ -1,2 +1,90 @@
-//! The command `chapar`.
-fn main() {}
+//! The command `chapar`: data on stdout, everything else on stderr.
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the program that prints")]
+
+mod config;
+mod envelope;
+mod migrate;
+mod output;
+mod up;
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+use tracing_subscriber::EnvFilter;
+
+/// The event backbone for multi-tenant services.
+#[derive(Parser)]
+#[command(name = "chapar", version, propagate_version = true, after_help = EXAMPLES)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+
+    /// The configuration file [default: chapar.toml, where it is there].
+    #[arg(long, global = true, env = "CHAPAR_CONFIG", value_name = "FILE")]
+    config: Option<PathBuf>,
+
+    /// What to log to stderr: error, warn, info, debug, or a filter such as `chapar=debug`.
+    #[arg(long, global = true, env = "CHAPAR_LOG", default_value = "error", value_name = "FILTER")]
+    log: String,
+
+    /// Log as JSON, one object per line.
+    #[arg(long, global = true, env = "CHAPAR_LOG_JSON")]
+    log_json: bool,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  chapar up                                 the hotel on a SQLite file, with a console in the browser
+  chapar up --rate 50 --for 20s --format json
+  chapar envelope show event.json           an event, in whatever dialect it is written
+  chapar migrate status --store postgres://localhost/orders";
+
+#[derive(Subcommand)]
+enum Command {
+    /// Run the hotel's booking flow, with live traffic and a console.
+    Up(up::Args),
+    /// Read, convert and check events in any dialect.
+    #[command(subcommand)]
+    Envelope(envelope::Command),
+    /// Bring a store's tables up to date.
+    #[command(subcommand)]
+    Migrate(migrate::Command),
+    /// Print the configuration in force: defaults, file, environment and the flags of `up`.
+    Config(up::Args),
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_logging(&cli.log, cli.log_json);
+    match run(cli) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("{}: {error:#}", output::red("error"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    let config = config::Config::load(cli.config.as_deref())?;
+    match cli.command {
+        Command::Up(args) => up::run(args, config),
+        Command::Envelope(command) => envelope::run(command),
+        Command::Migrate(command) => migrate::run(command),
+        Command::Config(args) => config::print(args.over(config)?.0),
+    }
+}
+
+fn start_logging(filter: &str, json: bool) {
+    let filter = EnvFilter::try_new(filter).unwrap_or_else(|error| {
+        eprintln!("--log {filter}: {error}; logging errors only");
+        EnvFilter::new("error")
+    });
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(std::io::stderr().is_terminal());
+    if json { builder.json().flatten_event(true).init() } else { builder.init() }
+}

@@ -1,0 +1,336 @@
+//! `chapar envelope`: an event in a file or a pipe, read, converted and checked.
+
+mod print;
+mod wire;
+
+use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+use chapar_core::profile::DialectName;
+use chapar_core::{Code, Envelope, Profile, Violation, rules};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use self::wire::{Dialect, Source};
+use crate::output::{Format, dim, red};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Print every field of an event, in whatever dialect it is written.
+    #[command(after_help = SHOW)]
+    Show(Show),
+    /// Write an event of one dialect in another.
+    #[command(after_help = CONVERT)]
+    Convert(Convert),
+    /// Check an event against every rule of its system.
+    #[command(after_help = VALIDATE)]
+    Validate(Validate),
+}
+
+#[derive(Args)]
+pub(crate) struct Show {
+    #[command(flatten)]
+    source: Source,
+
+    /// The dialect of the event; guessed from what it holds if not given.
+    #[arg(long, value_enum, value_name = "DIALECT")]
+    from: Option<Dialect>,
+
+    /// The form of the output.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Args)]
+pub(crate) struct Convert {
+    #[command(flatten)]
+    source: Source,
+
+    /// The dialect to read.
+    #[arg(long, value_enum, value_name = "DIALECT")]
+    from: Dialect,
+
+    /// The dialect to write.
+    #[arg(long, value_enum, value_name = "DIALECT")]
+    to: Dialect,
+
+    /// How headers are written, where that is not how they are read.
+    #[arg(long, value_enum, value_name = "BINDING")]
+    to_binding: Option<wire::BindingName>,
+
+    /// Write to this file instead of stdout.
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct Validate {
+    #[command(flatten)]
+    source: Source,
+
+    /// The dialect of the event; guessed from what it holds if not given.
+    #[arg(long, value_enum, value_name = "DIALECT")]
+    from: Option<Dialect>,
+
+    /// The event's contract declares it thin: its payload may be of any size.
+    #[arg(long)]
+    thin: bool,
+
+    /// The form of the output.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+const SHOW: &str = "\
+JSON is recognised by its fields: `specversion` says cloudevents, `producedBy` or `actorId`
+melmastoon, a `source` object or `partitionKey` learning. Lines of `ce-` or `ce_` headers say
+cloudevents-binary. Protobuf says nothing of itself: give --from meridian and --topic.
+
+The text shows numbers and the order of keys as they are in the payload. Fields that no dialect
+knows are listed as unknown; they travel along when the event is converted.
+
+Exit status: 0 shown, 1 not an event of the dialect, 2 it could not be tried.
+
+Examples:
+  chapar envelope show event.json
+  curl -s https://host/event | chapar envelope show --format json
+  chapar envelope show --from meridian --topic current-account.account-created.v1 event.bin";
+
+const CONVERT: &str = "\
+Binary-mode CloudEvents are read and written as text: one header per line as `Name: value`, an
+empty line, then the body as it is. --binding says how the headers are spelled.
+
+A meridian message is the bare Protobuf bytes; reading one needs --topic, and writing one prints
+its topic on stderr. Its payload becomes JSON in melmastoon, learning and cloudevents, and stays
+Protobuf in cloudevents-binary.
+
+Exit status: 0 written, 1 the event cannot be read or written so, 2 it could not be tried.
+
+Examples:
+  chapar envelope convert booking.json --from melmastoon --to cloudevents
+  chapar envelope convert booking.json --from melmastoon --to cloudevents-binary --binding kafka
+  chapar envelope convert --from meridian --topic current-account.account-created.v1 \\
+      --to learning --out account.json < account.bin";
+
+const VALIDATE: &str = "\
+The rules are those of the dialect's own system unless --profile names another: melmastoon,
+learning and meridian have a profile of the same name, cloudevents is checked as invoicing.
+Every broken rule is listed, each with its code and its page in docs/errors/. With --topic the
+event must also be what that topic promises.
+
+Exit status: 0 valid, 1 invalid, 2 it could not be checked.
+
+Examples:
+  chapar envelope validate booking.json
+  chapar envelope validate --profile our-system.toml --format json event.json
+  chapar envelope validate --thin snapshot.json";
+
+/// Why a command did not do what it was asked to.
+enum Trouble {
+    /// The event is at fault: exit status 1.
+    Event(String),
+    /// The way it was asked for is at fault: exit status 2.
+    Usage(String),
+}
+
+pub(crate) fn run(command: Command) -> Result<ExitCode> {
+    let done = match command {
+        Command::Show(args) => show(&args),
+        Command::Convert(args) => convert(&args),
+        Command::Validate(args) => validate(&args),
+    };
+    let (reason, status) = match done {
+        Ok(code) => return Ok(code),
+        Err(Trouble::Event(reason)) => (reason, 1),
+        Err(Trouble::Usage(reason)) => (reason, 2),
+    };
+    let reason: Vec<String> = reason.lines().map(print::clean).collect();
+    say(&format!("{}: {}", red("error"), reason.join("\n")));
+    Ok(ExitCode::from(status))
+}
+
+fn show(args: &Show) -> Result<ExitCode, Trouble> {
+    let input = args.source.read()?;
+    let dialect = args.source.dialect(args.from, &input)?;
+    if args.from.is_none() {
+        note(&format!("read as {}", name(dialect)));
+    }
+    let profile = args.source.profile(dialect)?;
+    let envelope = args.source.decode(dialect, &profile, input)?;
+    let readable = args.source.readable(dialect, &profile, &envelope)?;
+    let text = match args.format {
+        Format::Text => print::table(&readable),
+        Format::Json => print::json(&readable),
+    };
+    print(text.as_bytes())?;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn convert(args: &Convert) -> Result<ExitCode, Trouble> {
+    if args.to == Dialect::Meridian && args.out.is_none() && io::stdout().is_terminal() {
+        let reason = "Protobuf does not belong on a terminal; give --out FILE or redirect stdout";
+        return Err(Trouble::Usage(reason.into()));
+    }
+    let input = args.source.read()?;
+    let profile = args.source.profile(args.from)?;
+    let mut envelope = args.source.decode(args.from, &profile, input)?;
+    let carries_bytes = matches!(args.to, Dialect::Meridian | Dialect::CloudeventsBinary);
+    if args.from == Dialect::Meridian && !carries_bytes {
+        envelope = args.source.readable(args.from, &profile, &envelope)?;
+        note("the Protobuf payload is written as JSON; fields its description lacks are left out");
+    }
+    let written = args.source.encode(args.to, args.to_binding, &envelope)?;
+    if let Some(topic) = written.topic {
+        note(&format!("its topic is {topic}"));
+    }
+    match &args.out {
+        None => print(&written.bytes)?,
+        Some(file) => std::fs::write(file, &written.bytes).map_err(|error| {
+            Trouble::Usage(format!("{} cannot be written: {error}", file.display()))
+        })?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What `validate --format json` prints.
+#[derive(Serialize)]
+struct Verdict {
+    valid: bool,
+    dialect: String,
+    profile: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    subject: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<String>,
+    /// Why it is no event of the dialect at all.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<String>,
+    violations: Vec<Finding>,
+}
+
+#[derive(Serialize)]
+struct Finding {
+    code: &'static str,
+    reason: String,
+    page: String,
+}
+
+fn validate(args: &Validate) -> Result<ExitCode, Trouble> {
+    let input = args.source.read()?;
+    let dialect = args.source.dialect(args.from, &input)?;
+    let profile = args.source.profile(dialect)?;
+    let mut verdict = Verdict {
+        valid: false,
+        dialect: name(dialect),
+        profile: profile.name.clone(),
+        subject: None,
+        id: None,
+        error: None,
+        violations: Vec::new(),
+    };
+    let envelope = match args.source.decode(dialect, &profile, input) {
+        Ok(envelope) => envelope,
+        Err(Trouble::Event(reason)) if args.format == Format::Json => {
+            verdict.error = Some(reason);
+            print_json(&verdict)?;
+            return Ok(ExitCode::from(1));
+        }
+        Err(trouble) => return Err(trouble),
+    };
+    let mut broken: Vec<Violation> = Vec::new();
+    if let Err(violations) = rules::check(&envelope, &profile, args.thin) {
+        broken.extend(violations.iter().cloned());
+    }
+    if let Some(topic) = &args.source.topic {
+        let topic = profile
+            .subject(topic)
+            .map_err(|error| Trouble::Usage(format!("--topic: {error}\n{}", error.pointer())))?;
+        if let Err(violations) = rules::check_topic(&envelope, &topic) {
+            broken.extend(violations.iter().cloned());
+        }
+    }
+    broken.sort_by_key(|violation| violation.code.as_str());
+    verdict.valid = broken.is_empty();
+    verdict.subject = Some(envelope.subject());
+    verdict.id = Some(envelope.id.to_string());
+    verdict.violations = broken.iter().map(finding).collect();
+    match args.format {
+        Format::Json => print_json(&verdict)?,
+        Format::Text => print(told(&verdict, &envelope, &profile).as_bytes())?,
+    }
+    Ok(if verdict.valid { ExitCode::SUCCESS } else { ExitCode::from(1) })
+}
+
+fn finding(violation: &Violation) -> Finding {
+    let code = violation.code.as_str();
+    Finding { code, reason: violation.reason.clone(), page: format!("docs/errors/{code}.md") }
+}
+
+/// The verdict for people.
+fn told(verdict: &Verdict, envelope: &Envelope, profile: &Profile) -> String {
+    let subject = print::clean(&envelope.subject());
+    if verdict.valid {
+        return format!("valid: {subject} keeps every rule of {}\n", profile.name);
+    }
+    let rules = match verdict.violations.len() {
+        1 => "1 rule".to_owned(),
+        many => format!("{many} rules"),
+    };
+    let mut text = format!("invalid: {subject} breaks {rules} of {}\n", profile.name);
+    for finding in &verdict.violations {
+        text += &format!("\n  {}  {}\n", finding.code, print::clean(&finding.reason));
+        if finding.code == Code::SubjectMalformed.as_str()
+            && let Err(error) = profile.subject(&envelope.subject())
+        {
+            for line in error.pointer().lines() {
+                text += &format!("          {}\n", print::clean(line));
+            }
+        }
+        text += &format!("          see {}\n", finding.page);
+    }
+    text
+}
+
+/// The name of a dialect as it is typed.
+fn name(dialect: Dialect) -> String {
+    let value = dialect.to_possible_value();
+    value.map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+/// The preset of a dialect's own system.
+fn preset(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Melmastoon => "melmastoon",
+        Dialect::Learning => "learning",
+        Dialect::Cloudevents | Dialect::CloudeventsBinary => "invoicing",
+        Dialect::Meridian => "meridian",
+    }
+}
+
+fn print_json<T: Serialize>(value: &T) -> Result<(), Trouble> {
+    let text = serde_json::to_string_pretty(value)
+        .map_err(|error| Trouble::Usage(format!("the answer cannot be written: {error}")))?;
+    print(format!("{text}\n").as_bytes())
+}
+
+/// Writes to stdout. A reader that has gone away has seen enough.
+fn print(bytes: &[u8]) -> Result<(), Trouble> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+            Err(Trouble::Usage(format!("stdout cannot be written: {error}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn note(text: &str) {
+    say(&dim(&format!("note: {text}")));
+}
+
+/// Writes a line to stderr, or nowhere if nobody listens.
+fn say(line: &str) {
+    let _ = writeln!(io::stderr().lock(), "{line}");
+}

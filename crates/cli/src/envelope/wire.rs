@@ -1,0 +1,452 @@
+//! From bytes to an envelope and back: files, pipes, header lines, descriptors.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, IsTerminal, Read};
+use std::path::{Path, PathBuf};
+
+use bytes::Bytes;
+use chapar_core::dialect::{
+    Binding, CloudEvents, DecodeError, Dialect as _, Learning, MAX_MESSAGE, Melmastoon, Meridian,
+    Message,
+};
+use chapar_core::{Envelope, Profile};
+use clap::{Args, ValueEnum};
+use prost_reflect::DescriptorPool;
+use protox::Compiler;
+use protox::file::{ChainFileResolver, FileResolver, GoogleFileResolver};
+use serde_json::value::RawValue;
+
+use super::{DialectName, Trouble, name, note, preset};
+
+/// The dialects that can be read and written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum Dialect {
+    /// JSON of the hotel platform.
+    Melmastoon,
+    /// JSON of the learning platform.
+    Learning,
+    /// CloudEvents 1.0, everything in one JSON object.
+    Cloudevents,
+    /// CloudEvents 1.0, attributes in headers.
+    CloudeventsBinary,
+    /// Protobuf of the bank.
+    Meridian,
+}
+
+/// How a protocol spells the headers of binary CloudEvents.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum BindingName {
+    /// `ce-` headers, percent-encoded.
+    Http,
+    /// `ce_` headers in UTF-8.
+    Kafka,
+    /// `ce-` headers, percent-encoded.
+    Nats,
+    /// `ce-` attributes in UTF-8.
+    Pubsub,
+}
+
+/// Where an event comes from, and what is needed to read it.
+#[derive(Args)]
+pub(crate) struct Source {
+    /// The file with the event; `-` reads stdin.
+    #[arg(value_name = "FILE", default_value = "-")]
+    file: PathBuf,
+
+    /// The topic the event came on; a meridian message needs it.
+    #[arg(long)]
+    pub(super) topic: Option<String>,
+
+    /// How the headers of cloudevents-binary are spelled; http if not given.
+    #[arg(long, value_enum)]
+    binding: Option<BindingName>,
+
+    /// The system's profile: melmastoon, meridian, learning, invoicing, or a TOML file.
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Option<String>,
+
+    /// A folder with the .proto files of meridian messages; the bank's own if not given.
+    #[arg(long, value_name = "DIR")]
+    proto_path: Option<PathBuf>,
+}
+
+/// An event as it goes out.
+pub(super) struct Written {
+    pub(super) bytes: Vec<u8>,
+    /// What the bytes alone do not say.
+    pub(super) topic: Option<String>,
+}
+
+impl Source {
+    /// Reads at most one byte more than an event may have.
+    pub(super) fn read(&self) -> Result<Bytes, Trouble> {
+        let mut bytes = Vec::new();
+        let limit = MAX_MESSAGE as u64 + 1;
+        let read = if self.is_stdin() {
+            if io::stdin().is_terminal() {
+                note("reading an event from stdin; Ctrl-D ends it");
+            }
+            io::stdin().lock().take(limit).read_to_end(&mut bytes)
+        } else {
+            File::open(&self.file).and_then(|file| file.take(limit).read_to_end(&mut bytes))
+        };
+        let place = self.place();
+        read.map_err(|error| {
+            Trouble::Usage(format!("{place} cannot be read: {error}; give a file, or - for stdin"))
+        })?;
+        if bytes.is_empty() {
+            return Err(Trouble::Event(format!("{place} is empty; one event is expected")));
+        }
+        if bytes.len() > MAX_MESSAGE {
+            let reason = "has more than 16 MiB; an event is far smaller, and this reads one event";
+            return Err(Trouble::Event(format!("{place} {reason}")));
+        }
+        Ok(bytes.into())
+    }
+
+    /// The dialect that was asked for, or the one that the bytes look like.
+    pub(super) fn dialect(&self, asked: Option<Dialect>, input: &[u8]) -> Result<Dialect, Trouble> {
+        asked.or_else(|| guess(input)).ok_or_else(|| {
+            let known: Vec<String> = Dialect::value_variants().iter().map(|d| name(*d)).collect();
+            Trouble::Usage(format!(
+                "{} does not look like an event of any dialect; say which it is with --from, one of \
+                 {} (a meridian message also needs --topic)",
+                self.place(),
+                known.join(", ")
+            ))
+        })
+    }
+
+    /// The profile that was asked for, or the preset of a dialect's own system.
+    pub(super) fn profile(&self, dialect: Dialect) -> Result<Profile, Trouble> {
+        let asked = self.profile.as_deref().unwrap_or(preset(dialect));
+        if let Some(profile) = Profile::builtin(asked) {
+            return Ok(profile);
+        }
+        let text = std::fs::read_to_string(asked).map_err(|error| {
+            let known = Profile::BUILTIN.join(", ");
+            Trouble::Usage(format!(
+                "the profile {asked:?} is none of {known}, and cannot be read as a file: {error}"
+            ))
+        })?;
+        Profile::from_toml(&text).map_err(|error| Trouble::Usage(format!("{asked}: {error}")))
+    }
+
+    pub(super) fn decode(
+        &self,
+        dialect: Dialect,
+        profile: &Profile,
+        input: Bytes,
+    ) -> Result<Envelope, Trouble> {
+        let decoded = match dialect {
+            Dialect::Melmastoon => Melmastoon.decode(&self.text(&input)?),
+            Dialect::Learning => Learning.decode(&self.text(&input)?),
+            Dialect::Cloudevents => CloudEvents::Structured.decode(&self.text(&input)?),
+            Dialect::CloudeventsBinary => {
+                let message = self.parse_headers(&input)?;
+                CloudEvents::Binary(self.binding_of(&message)).decode(&message)
+            }
+            Dialect::Meridian => {
+                let Some(topic) = self.topic.clone() else {
+                    let reason = "a meridian message does not say its type; give the topic it came \
+                                  on, such as --topic current-account.account-created.v1";
+                    return Err(Trouble::Usage(reason.into()));
+                };
+                let message = Message { topic: Some(topic), ..Message::from_body(input.clone()) };
+                self.meridian(profile)?.decode(&message)
+            }
+        };
+        decoded.map_err(|error| self.undecodable(dialect, profile, &input, &error))
+    }
+
+    /// The envelope with a payload that can be read, where there is a description of it.
+    pub(super) fn readable(
+        &self,
+        dialect: Dialect,
+        profile: &Profile,
+        envelope: &Envelope,
+    ) -> Result<Envelope, Trouble> {
+        if dialect != Dialect::Meridian {
+            return Ok(envelope.clone());
+        }
+        let readable = self.meridian(profile)?.payload_to_json(envelope);
+        readable.map_err(|error| Trouble::Event(format!("{}: {error}", self.place())))
+    }
+
+    pub(super) fn encode(
+        &self,
+        dialect: Dialect,
+        binding: Option<BindingName>,
+        envelope: &Envelope,
+    ) -> Result<Written, Trouble> {
+        let binding = binding.or(self.binding).unwrap_or(BindingName::Http).into();
+        let encoded = match dialect {
+            Dialect::Melmastoon => Melmastoon.encode(envelope),
+            Dialect::Learning => Learning.encode(envelope),
+            Dialect::Cloudevents => CloudEvents::Structured.encode(envelope),
+            Dialect::CloudeventsBinary => CloudEvents::Binary(binding).encode(envelope),
+            Dialect::Meridian => self.meridian(&self.bank_profile()?)?.encode(envelope),
+        };
+        let message = encoded.map_err(|error| {
+            Trouble::Event(format!("the event cannot be written in {}: {error}", name(dialect)))
+        })?;
+        match dialect {
+            Dialect::CloudeventsBinary => {
+                Ok(Written { bytes: print_headers(&message)?, topic: None })
+            }
+            Dialect::Meridian => Ok(Written { bytes: message.body.into(), topic: message.topic }),
+            _ => {
+                let mut bytes = Vec::from(message.body);
+                bytes.push(b'\n');
+                Ok(Written { bytes, topic: None })
+            }
+        }
+    }
+
+    /// The profile whose messages are written: the one asked for if it is of this dialect.
+    fn bank_profile(&self) -> Result<Profile, Trouble> {
+        let profile = self.profile(Dialect::Meridian)?;
+        if profile.dialect == DialectName::Meridian {
+            return Ok(profile);
+        }
+        Profile::builtin("meridian").ok_or_else(|| Trouble::Usage("no preset meridian".into()))
+    }
+
+    fn meridian(&self, profile: &Profile) -> Result<Meridian, Trouble> {
+        let usage = |error: String| Trouble::Usage(error);
+        let pool = match &self.proto_path {
+            Some(folder) => compile_folder(folder).map_err(usage)?,
+            None => compile_embedded().map_err(usage)?,
+        };
+        Meridian::new(pool, profile).map_err(|error| {
+            usage(format!("{error}; --proto-path names a folder with other .proto files"))
+        })
+    }
+
+    fn undecodable(
+        &self,
+        dialect: Dialect,
+        profile: &Profile,
+        input: &[u8],
+        error: &DecodeError,
+    ) -> Trouble {
+        let mut reason = format!("{} is not a {} event: {error}", self.place(), name(dialect));
+        match guess(input) {
+            Some(other) if other != dialect => {
+                reason += &format!("; it looks like {0}: try --from {0}", name(other));
+            }
+            _ => {}
+        }
+        let about_topic =
+            matches!(error, DecodeError::UnknownType | DecodeError::UnknownMessage(_));
+        if about_topic
+            && let Some(topic) = &self.topic
+            && let Err(error) = profile.subject(topic)
+        {
+            reason += &format!("\n--topic: {error}\n{}", error.pointer());
+            return Trouble::Usage(reason);
+        }
+        Trouble::Event(reason)
+    }
+
+    /// The body of a dialect that is text.
+    fn text(&self, input: &Bytes) -> Result<Message, Trouble> {
+        if let Err(error) = std::str::from_utf8(input) {
+            return Err(Trouble::Event(format!(
+                "{} is not UTF-8 text: byte {} is wrong; if it is Protobuf, give --from meridian and \
+                 --topic",
+                self.place(),
+                error.valid_up_to()
+            )));
+        }
+        let body = input.strip_prefix(BYTE_ORDER_MARK).map(|rest| input.slice_ref(rest));
+        let body = body.unwrap_or_else(|| input.clone());
+        Ok(Message { topic: self.topic.clone(), ..Message::from_body(body) })
+    }
+
+    /// Header lines, an empty line, the body.
+    fn parse_headers(&self, input: &Bytes) -> Result<Message, Trouble> {
+        let mut headers = Vec::new();
+        let mut rest: &[u8] = input.strip_prefix(BYTE_ORDER_MARK).unwrap_or(input);
+        for number in 1.. {
+            let (line, after) = split_line(rest);
+            rest = after;
+            if line.is_empty() {
+                break;
+            }
+            let wrong = |reason: &str| {
+                Trouble::Event(format!(
+                    "line {number} of {} {reason}; headers are `Name: value`, then an empty line, \
+                     then the body",
+                    self.place()
+                ))
+            };
+            let line = std::str::from_utf8(line).map_err(|_| wrong("is not UTF-8"))?;
+            let (name, value) = line.split_once(':').ok_or_else(|| wrong("is no header"))?;
+            if name.trim().is_empty() {
+                return Err(wrong("has no name"));
+            }
+            let value = value.strip_prefix(' ').unwrap_or(value);
+            headers.push((name.trim().to_owned(), value.to_owned()));
+        }
+        Ok(Message { topic: self.topic.clone(), headers, body: input.slice_ref(rest) })
+    }
+
+    /// The binding that was asked for; else Kafka's is told by its headers.
+    fn binding_of(&self, message: &Message) -> Binding {
+        match self.binding {
+            Some(binding) => binding.into(),
+            None if message.header("ce_specversion").is_some() => Binding::Kafka,
+            None => Binding::Http,
+        }
+    }
+
+    fn is_stdin(&self) -> bool {
+        self.file == Path::new("-")
+    }
+
+    fn place(&self) -> String {
+        if self.is_stdin() { "stdin".to_owned() } else { self.file.display().to_string() }
+    }
+}
+
+impl From<BindingName> for Binding {
+    fn from(name: BindingName) -> Self {
+        match name {
+            BindingName::Http => Binding::Http,
+            BindingName::Kafka => Binding::Kafka,
+            BindingName::Nats => Binding::Nats,
+            BindingName::Pubsub => Binding::PubSub,
+        }
+    }
+}
+
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// The dialect that the bytes look like.
+fn guess(input: &[u8]) -> Option<Dialect> {
+    let input = input.strip_prefix(BYTE_ORDER_MARK).unwrap_or(input);
+    if let Ok(fields) = serde_json::from_slice::<BTreeMap<String, &RawValue>>(input) {
+        let has = |field: &str| fields.contains_key(field);
+        let object = |field: &str| fields.get(field).is_some_and(|raw| raw.get().starts_with('{'));
+        return if has("specversion") {
+            Some(Dialect::Cloudevents)
+        } else if has("producedBy") || has("actorId") {
+            Some(Dialect::Melmastoon)
+        } else if object("source") || has("partitionKey") {
+            Some(Dialect::Learning)
+        } else {
+            None
+        };
+    }
+    let mut rest = input;
+    loop {
+        let (line, after) = split_line(rest);
+        let name = line.split(|byte| *byte == b':').next().unwrap_or_default();
+        if [&b"ce-specversion"[..], b"ce_specversion"].iter().any(|n| n.eq_ignore_ascii_case(name))
+        {
+            return Some(Dialect::CloudeventsBinary);
+        }
+        if line.is_empty() || name.len() == line.len() {
+            return None;
+        }
+        rest = after;
+    }
+}
+
+/// The first line without its end, and what follows.
+fn split_line(text: &[u8]) -> (&[u8], &[u8]) {
+    let (line, rest) = match text.iter().position(|byte| *byte == b'\n') {
+        Some(end) => (&text[..end], &text[end + 1..]),
+        None => (text, &text[text.len()..]),
+    };
+    (line.strip_suffix(b"\r").unwrap_or(line), rest)
+}
+
+fn print_headers(message: &Message) -> Result<Vec<u8>, Trouble> {
+    let mut bytes = Vec::new();
+    for (name, value) in &message.headers {
+        if value.contains(['\n', '\r']) {
+            return Err(Trouble::Event(format!(
+                "the header {name} holds a line break, which a header line cannot; use --to \
+                 cloudevents, or a binding that escapes it: http or nats"
+            )));
+        }
+        bytes.extend_from_slice(format!("{name}: {value}\n").as_bytes());
+    }
+    bytes.push(b'\n');
+    bytes.extend_from_slice(&message.body);
+    Ok(bytes)
+}
+
+/// The bank's own messages, which every build brings along.
+const PROTOS: [(&str, &str); 2] = [
+    (
+        "meridian/common/v1/currency.proto",
+        include_str!("../../../../systems/meridian/proto/meridian/common/v1/currency.proto"),
+    ),
+    (
+        "meridian/events/v1/current_account_events.proto",
+        include_str!(
+            "../../../../systems/meridian/proto/meridian/events/v1/current_account_events.proto"
+        ),
+    ),
+];
+
+struct Embedded;
+
+impl FileResolver for Embedded {
+    fn open_file(&self, name: &str) -> Result<protox::file::File, protox::Error> {
+        match PROTOS.iter().find(|(known, _)| *known == name) {
+            Some((name, source)) => protox::file::File::from_source(name, source),
+            None => Err(protox::Error::file_not_found(name)),
+        }
+    }
+}
+
+fn compile_embedded() -> Result<DescriptorPool, String> {
+    let mut resolver = ChainFileResolver::new();
+    resolver.add(Embedded);
+    resolver.add(GoogleFileResolver::new());
+    compile(Compiler::with_file_resolver(resolver), PROTOS.map(|(name, _)| PathBuf::from(name)))
+}
+
+fn compile_folder(folder: &Path) -> Result<DescriptorPool, String> {
+    let mut files = Vec::new();
+    find_protos(folder, &mut files)
+        .map_err(|error| format!("--proto-path {}: {error}", folder.display()))?;
+    if files.is_empty() {
+        return Err(format!("--proto-path {}: there are no .proto files", folder.display()));
+    }
+    files.sort();
+    let compiler = Compiler::new([folder]).map_err(|error| error.to_string())?;
+    compile(compiler, files)
+}
+
+fn compile(
+    mut compiler: Compiler,
+    files: impl IntoIterator<Item = PathBuf>,
+) -> Result<DescriptorPool, String> {
+    compiler.include_imports(true);
+    compiler.open_files(files).map_err(|error| match error.file() {
+        Some(file) => format!("{file}: {error}"),
+        None => error.to_string(),
+    })?;
+    DescriptorPool::from_file_descriptor_set(compiler.file_descriptor_set())
+        .map_err(|error| error.to_string())
+}
+
+/// Every .proto file under a folder; links are not followed, so that it comes to an end.
+fn find_protos(folder: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if entry.file_type()?.is_dir() {
+            find_protos(&path, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "proto") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,294 @@
+//! `chapar up`: the hotel's booking flow, live, in one process.
+
+mod report;
+
+use std::fs::File;
+use std::io::{IsTerminal, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use chapar::{App, Chapar, Failure, Metrics, Store, StoreOptions};
+use chapar_server::{Console, Facts};
+use chapar_sql::{Backend, SqlTransport};
+use jiff::Timestamp;
+use melmastoon::Generator;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::{Config, Up, duration};
+use crate::output::{Format, bold, dim};
+use report::Report;
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The SQLite file that holds everything; made if it is not there [default: chapar.db].
+    #[arg(long, env = "CHAPAR_FILE", value_name = "PATH", conflicts_with = "store")]
+    file: Option<PathBuf>,
+
+    /// A store instead of a file: sqlite:FILE or postgres://user@host/database.
+    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
+    store: Option<String>,
+
+    /// Where the console listens; port 0 takes a free one [default: 127.0.0.1:7070].
+    #[arg(long, env = "CHAPAR_LISTEN", value_name = "ADDRESS")]
+    listen: Option<String>,
+
+    /// Bookings per second [default: 5].
+    #[arg(long, env = "CHAPAR_RATE", value_name = "N", allow_negative_numbers = true)]
+    rate: Option<f64>,
+
+    /// Stop by itself after this long, such as 20s or 5m [default: run until Ctrl-C].
+    #[arg(long = "for", value_name = "TIME", value_parser = duration)]
+    time: Option<Duration>,
+
+    /// Make the same traffic again [default: 1].
+    #[arg(long, env = "CHAPAR_SEED", value_name = "N")]
+    seed: Option<u64>,
+
+    /// The form of the report at the end.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  chapar up                                          on the file chapar.db, console on 127.0.0.1:7070
+  chapar up --rate 50 --for 20s --format json        a short run with a report for programs
+  chapar up --store postgres://me@localhost/hotel    the same code on PostgreSQL
+  chapar up --file /tmp/try.db --listen 127.0.0.1:0  a throw-away file and a free port
+
+Started again on the same file it carries on where it stopped. Ctrl-C stops it cleanly.";
+
+/// How long the last events may take to arrive once no new ones are made.
+const DRAIN: Duration = Duration::from_secs(30);
+const STOP: Duration = Duration::from_secs(10);
+
+impl Args {
+    /// Puts flags and environment on top of the file.
+    pub(crate) fn over(self, mut config: Config) -> Result<(Config, Option<Duration>, Format)> {
+        let up = &mut config.up;
+        if let Some(file) = self.file {
+            up.file = file;
+            up.store = None;
+        }
+        up.store = self.store.or(up.store.take());
+        up.listen = self.listen.unwrap_or(std::mem::take(&mut up.listen));
+        up.rate = self.rate.unwrap_or(up.rate);
+        up.seed = self.seed.unwrap_or(up.seed);
+        Ok((config.check()?, self.time, self.format))
+    }
+}
+
+pub(crate) fn run(args: Args, config: Config) -> Result<ExitCode> {
+    let (config, time, format) = args.over(config)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(up(config.up, time, format))
+}
+
+async fn up(config: Up, time: Option<Duration>, format: Format) -> Result<ExitCode> {
+    let interrupted = interrupted();
+    let listen: SocketAddr = config.listen.parse().with_context(|| {
+        format!("--listen {:?} is not an address such as 127.0.0.1:7070", config.listen)
+    })?;
+    let (url, _alone) = place(&config)?;
+    let store = Store::open(&url, &StoreOptions::default()).await?;
+    store.migrate().await?;
+    melmastoon::migrate(&store).await?;
+
+    let chapar = melmastoon::backbone(store.clone());
+    // A file has one owner at a time, by the lock; a server may have several.
+    let owner = match store.backend() {
+        Backend::Sqlite => "up".to_owned(),
+        Backend::Postgres => format!("up-{}-{}", std::process::id(), started_ns()),
+    };
+    let transport = Arc::new(SqlTransport::new(store.clone(), &owner));
+    let hotel = melmastoon::Config {
+        allocation_deadline: Duration::from_secs_f64(config.allocation_deadline_seconds),
+        ..melmastoon::Config::default()
+    };
+    let app = melmastoon::app(App::new(chapar.clone(), transport, owner), &hotel);
+    let running = app.start().await.context("the subscriptions cannot be set up")?;
+    let metrics = running.metrics();
+
+    let facts = Facts {
+        running: "the hotel's booking flow".into(),
+        transport: "sql: in the store, no broker".into(),
+        started_at: Timestamp::now(),
+    };
+    let console = Console::new(chapar.clone(), metrics.clone(), facts).bind(listen).await?;
+    let address = console.address();
+    let closing = CancellationToken::new();
+    let console = tokio::spawn(console.serve(closing.clone()));
+    announce(&store, address, &config, time);
+
+    let started = Instant::now();
+    let quiet = CancellationToken::new();
+    let generator = Generator::new(&chapar, &hotel, config.seed);
+    let tally = generator.tally();
+    let traffic = tokio::spawn(traffic(generator, config.rate, quiet.clone()));
+    let watch = tokio::spawn(watch(chapar.clone(), metrics.clone(), time, quiet.clone()));
+
+    tokio::select! {
+        () = interrupted.cancelled() => {}
+        () = sleep_or_for_ever(time) => {}
+    }
+    quiet.cancel();
+    if let Err(failure) = traffic.await.context("the traffic generator panicked")? {
+        bail!("the traffic generator failed: {failure}");
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let lag = watch.await.unwrap_or_default();
+    say("stopping: waiting for the last events");
+    settle(&store, &interrupted).await;
+    running.stop(STOP).await;
+    closing.cancel();
+    let _ = console.await;
+
+    let report = Report::of(&store, &metrics, &tally, seconds, lag).await?;
+    report.print(format)?;
+    store.close().await;
+    Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The store's URL, and the lock that keeps a second `up` off the same file.
+fn place(config: &Up) -> Result<(String, Option<File>)> {
+    let url = match &config.store {
+        Some(url) => url.clone(),
+        None => format!("sqlite:{}", config.file.display()),
+    };
+    let file = match url.strip_prefix("sqlite:") {
+        Some(":memory:") | None => return Ok((url, None)),
+        Some(file) => file.trim_start_matches("//").split('?').next().unwrap_or(file).to_owned(),
+    };
+    let lock = format!("{file}.lock");
+    let handle = File::options().create(true).truncate(false).write(true).open(&lock);
+    let handle = handle.with_context(|| {
+        let folder = Path::new(&file).parent().filter(|p| !p.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        format!("{file} cannot be used; check that {} exists and may be written", folder.display())
+    })?;
+    if handle.try_lock().is_err() {
+        bail!("another `chapar up` is running on {file}; stop it, or choose another with --file");
+    }
+    Ok((url, Some(handle)))
+}
+
+/// Cancelled by the first Ctrl-C or SIGTERM; the second ends the process at once.
+fn interrupted() -> CancellationToken {
+    let token = CancellationToken::new();
+    let cancel = token.clone();
+    tokio::spawn(async move {
+        signal().await;
+        cancel.cancel();
+        signal().await;
+        eprintln!("stopped at once; what was under way is done again at the next start");
+        std::process::exit(130);
+    });
+    token
+}
+
+async fn signal() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        },
+        Err(_) => {
+            let _ = tokio::signal::ctrl_c().await;
+        }
+    }
+}
+
+async fn traffic(generator: Generator, rate: f64, quiet: CancellationToken) -> Result<(), Failure> {
+    if rate > 0.0 {
+        return generator.run(rate, quiet).await;
+    }
+    quiet.cancelled().await;
+    Ok(())
+}
+
+fn started_ns() -> i128 {
+    Timestamp::now().as_nanosecond()
+}
+
+async fn sleep_or_for_ever(time: Option<Duration>) {
+    match time {
+        Some(time) => tokio::time::sleep(time).await,
+        None => std::future::pending().await,
+    }
+}
+
+fn announce(store: &Store, address: SocketAddr, config: &Up, time: Option<Duration>) {
+    say(&format!("{} the hotel's booking flow is running", bold("chapar")));
+    say(&format!("  console  {}", bold(&format!("http://{address}"))));
+    say(&format!("  store    {}", store.url()));
+    let until = time.map_or("until Ctrl-C".to_owned(), |time| format!("for {time:?}"));
+    say(&format!("  traffic  {} bookings per second, {until}", config.rate));
+}
+
+fn say(text: &str) {
+    eprintln!("{text}");
+}
+
+/// Waits until nothing is on its way any more, but not for ever.
+async fn settle(store: &Store, interrupted: &CancellationToken) {
+    let hurried = interrupted.is_cancelled();
+    let limit = if hurried { STOP } else { DRAIN };
+    let deadline = Instant::now() + limit;
+    while Instant::now() < deadline {
+        let still = async {
+            let mut tx = store.begin_read().await?;
+            tx.conn().under_way(Timestamp::now()).await
+        };
+        match still.await {
+            Ok(0) => return,
+            Ok(_) | Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
+        }
+    }
+}
+
+/// Shows a line of figures while it runs; returns the longest outbox lag it saw, in seconds.
+async fn watch(
+    chapar: Chapar,
+    metrics: Metrics,
+    time: Option<Duration>,
+    quiet: CancellationToken,
+) -> f64 {
+    let terminal = std::io::stderr().is_terminal();
+    let started = Instant::now();
+    let (mut longest, mut before) = (0.0f64, 0);
+    let mut tick = tokio::time::interval(Duration::from_secs(1));
+    tick.tick().await;
+    loop {
+        tokio::select! {
+            _ = tick.tick() => {}
+            () = quiet.cancelled() => break,
+        }
+        let lag = match chapar.store().begin_read().await {
+            Ok(mut tx) => tx.conn().outbox_lag(Timestamp::now()).await.unwrap_or_default(),
+            Err(_) => continue,
+        };
+        longest = longest.max(lag.seconds);
+        let published = metrics.published();
+        if terminal {
+            let left = time.map(|time| time.saturating_sub(started.elapsed()).as_secs());
+            let left = left.map_or(String::new(), |s| format!(", {s} s left"));
+            let line = format!(
+                "{:>6} events/s, {} published, {} applied, lag {:.2} s{left}",
+                published - before, published, metrics.applied(), lag.seconds
+            );
+            eprint!("\r\x1b[2K{}", dim(&line));
+            let _ = std::io::stderr().flush();
+        }
+        before = published;
+    }
+    if terminal {
+        eprint!("\r\x1b[2K");
+    }
+    longest
+}

@@ -1,0 +1,113 @@
+//! Services hold their ground when events come in an order that no key would give them.
+#![allow(clippy::unwrap_used, reason = "a test may")]
+
+mod common;
+
+use chapar::{Event, Tenant};
+use common::{HOTEL, Hotel, on_both, stop, until};
+use jiff::Timestamp;
+use jiff::civil::Date;
+use melmastoon::events::{
+    AllocationCommitted, BookingCancelled, BookingHeld, Guest, Price, Rail, Stay,
+};
+use melmastoon::{analytics, inventory, payment};
+
+on_both!(
+    a_booking_that_was_cancelled_before_it_is_allocated_gets_no_room,
+    a_payment_begins_once_whichever_is_known_first,
+    a_tenant_cannot_take_the_rooms_of_another,
+);
+
+async fn a_booking_that_was_cancelled_before_it_is_allocated_gets_no_room(hotel: Hotel) {
+    let services = |app, config: &_| inventory::register(analytics::register(app, config), config);
+    let running = hotel.start(services).await;
+    append(&hotel, HOTEL, cancelled()).await;
+    append(&hotel, HOTEL, held()).await;
+    until_recorded(&hotel, 2).await;
+    until_idle(&hotel).await;
+    assert_eq!(hotel.count("select count(*) from inventory_allocations", vec![]).await, 0);
+    assert_eq!(hotel.told("inventory.allocation.committed", "res_1").await, 0);
+    stop(running).await;
+}
+
+async fn a_payment_begins_once_whichever_is_known_first(hotel: Hotel) {
+    let services = |app, config: &_| payment::register(analytics::register(app, config), config);
+    let running = hotel.start(services).await;
+    let allocation_id = "alloc_res_1".to_owned();
+    let allocation =
+        AllocationCommitted { reservation_id: "res_1".into(), allocation_id, stay: stay() };
+    append(&hotel, HOTEL, allocation).await;
+    append(&hotel, HOTEL, held()).await;
+    until("the capture", async || hotel.told("payment.intent.captured", "res_1").await == 1).await;
+    until_idle(&hotel).await;
+    assert_eq!(hotel.told("payment.intent.created", "res_1").await, 1);
+    assert_eq!(hotel.count("select count(*) from payment_captures", vec![]).await, 1);
+    stop(running).await;
+}
+
+/// The rooms are another hotel's, under the same names: for this one they do not exist.
+async fn a_tenant_cannot_take_the_rooms_of_another(hotel: Hotel) {
+    let services = |app, config: &_| inventory::register(analytics::register(app, config), config);
+    let running = hotel.start(services).await;
+    append(&hotel, "oxus-mazar", held()).await;
+    until("the refusal", async || hotel.told("inventory.oversell.blocked", "res_1").await == 1)
+        .await;
+    assert_eq!(hotel.count("select count(*) from inventory_allocations", vec![]).await, 0);
+    stop(running).await;
+}
+
+async fn append(hotel: &Hotel, tenant: &str, event: impl Event) {
+    let tenant: Tenant = tenant.parse().unwrap();
+    let mut tx = hotel.chapar.begin(&tenant).await.unwrap();
+    hotel.chapar.append(&mut tx, event.for_tenant(&tenant)).await.unwrap();
+    hotel.chapar.commit(tx).await.unwrap();
+}
+
+async fn until_recorded(hotel: &Hotel, events: i64) {
+    until("the events to be recorded", async || {
+        hotel.count("select count(*) from analytics_facts", vec![]).await >= events
+    })
+    .await;
+}
+
+async fn until_idle(hotel: &Hotel) {
+    until("nothing to be on its way", async || {
+        let mut tx = hotel.chapar.store().begin_read().await.unwrap();
+        tx.conn().verdict().await.unwrap().in_flight == 0
+    })
+    .await;
+}
+
+fn stay() -> Stay {
+    Stay {
+        property_id: "house-1".into(),
+        room_id: "1".into(),
+        check_in: Date::constant(2027, 3, 21),
+        nights: 2,
+    }
+}
+
+fn guest() -> Guest {
+    Guest { guest_id: "guest_1".into(), locale: "en".into() }
+}
+
+fn held() -> BookingHeld {
+    BookingHeld {
+        reservation_id: "res_1".into(),
+        stay: stay(),
+        guest: guest(),
+        price: Price { amount_minor: 12_000, currency: "USD".into() },
+        rail: Rail::Card,
+        hold_expires_at: Timestamp::UNIX_EPOCH,
+    }
+}
+
+fn cancelled() -> BookingCancelled {
+    BookingCancelled {
+        reservation_id: "res_1".into(),
+        reason: "hold_expired".into(),
+        stay: stay(),
+        guest: guest(),
+        allocation_id: None,
+    }
+}
