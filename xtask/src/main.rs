@@ -3,6 +3,7 @@
 
 mod interrupt;
 mod report;
+mod screenshot;
 mod servers;
 mod suites;
 mod test;
@@ -25,12 +26,15 @@ enum Chore {
     Test(test::Options),
     /// List, obtain or start the servers that tests talk to.
     Servers(servers::Options),
+    /// Take the README's picture of the console, in a real browser.
+    Screenshot(screenshot::Options),
 }
 
 fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test(options) => test::run(&options),
         Chore::Servers(options) => servers::run(&options),
+        Chore::Screenshot(options) => screenshot::run(&options),
     };
     done.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");

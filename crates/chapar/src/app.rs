@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use chapar_core::machine::retry::RetryPolicy;
 use chapar_core::port::{BoxFuture, SubscriptionSpec, Transport, TransportError};
-use chapar_sql::SqlOutbox;
+use chapar_core::{Violations, rules};
+use chapar_sql::{SqlOutbox, StoreError};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
@@ -27,6 +28,21 @@ pub struct App {
     effects: HashMap<String, EffectTask>,
     states: States,
     owner: String,
+}
+
+/// Why an [`App`] does not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The store is not ready; a missing or a newer schema is among the reasons.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A consumer may not read what it subscribes to.
+    #[error(transparent)]
+    Rules(#[from] Violations),
+    /// The subscriptions cannot be made.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
 }
 
 /// An [`App`] that runs.
@@ -82,8 +98,16 @@ impl App {
         self
     }
 
-    /// Creates the subscriptions and starts everything.
-    pub async fn start(self) -> Result<Running, TransportError> {
+    /// Checks the set-up, creates the subscriptions and starts everything.
+    pub async fn start(self) -> Result<Running, StartError> {
+        let store = self.chapar.store();
+        store.check_schema().await?;
+        store.set_key_template(self.chapar.profile().key_template.as_str()).await?;
+        for (service, consumer) in &self.consumers {
+            for topic in consumer.topics() {
+                rules::check_reader(self.chapar.profile(), &topic, service)?;
+            }
+        }
         let metrics = Metrics::default();
         let stop = CancellationToken::new();
         let states = Arc::new(self.states);
@@ -97,7 +121,8 @@ impl App {
                 consumer: Arc::new(consumer),
                 states: states.clone(),
                 transport: self.transport.clone(),
-                stop: stop.clone(),
+                // Its own, so that a consumer can stop by itself.
+                stop: stop.child_token(),
             })
             .collect();
         let specs: Vec<SubscriptionSpec> = runners.iter().map(Runner::spec).collect();

@@ -133,8 +133,7 @@ impl Chapar {
 
     fn seal(&self, draft: chapar_core::Draft) -> Result<Append, AppendError> {
         let inner = &self.0;
-        let envelope =
-            draft.seal(&inner.profile, &inner.producer, &*inner.clock, &*inner.ids)?;
+        let envelope = draft.seal(&inner.profile, &inner.producer, &*inner.clock, &*inner.ids)?;
         let message = inner.dialect.encode(&envelope)?;
         let (aggregate_type, aggregate_id) = match &envelope.aggregate {
             Some(aggregate) => (aggregate.kind.clone(), aggregate.id.clone()),
@@ -159,15 +158,19 @@ impl Chapar {
     /// Completes an event that came in by SQL, and checks it like any other.
     pub(crate) fn complete(&self, row: &mut OutboxRow) -> Result<(), String> {
         #[derive(Deserialize, Default)]
+        #[serde(rename_all = "camelCase")]
         struct Facts {
             #[serde(default)]
             actor: Option<Actor>,
             #[serde(default)]
             metadata: Option<std::collections::BTreeMap<String, serde_json::Value>>,
+            #[serde(default)]
+            ai_provenance: Option<serde_json::Value>,
         }
         let Some(draft) = row.draft.take() else { return Ok(()) };
         let inner = &self.0;
-        let facts: Facts = serde_json::from_str(&draft.facts).map_err(|e| format!("the facts given to chapar.emit are malformed: {e}"))?;
+        let facts: Facts = serde_json::from_str(&draft.facts)
+            .map_err(|e| format!("the facts given to chapar.emit are malformed: {e}"))?;
         let subject = inner.profile.subject(&row.topic).map_err(|e| e.to_string())?;
         let payload = std::str::from_utf8(&row.body).map_err(|e| e.to_string())?;
         let parse = |id: &str| id.parse::<Id>().map_err(|e| e.to_string());
@@ -176,7 +179,10 @@ impl Chapar {
             event_type: subject.event_type().to_owned(),
             version: subject.version(),
             schema: None,
-            tenant: row.tenant.parse().map_err(|e: chapar_core::envelope::TenantError| e.to_string())?,
+            tenant: row
+                .tenant
+                .parse()
+                .map_err(|e: chapar_core::envelope::TenantError| e.to_string())?,
             correlation: parse(&draft.correlation_id)?,
             causation: draft.causation_id.as_deref().map(parse).transpose()?,
             actor: facts.actor,
@@ -196,7 +202,7 @@ impl Chapar {
             retention: inner.profile.retention_of(&row.topic).map(str::to_owned),
             residency: inner.profile.default_residency.clone(),
             offline_replay: false,
-            ai_provenance: None,
+            ai_provenance: facts.ai_provenance,
             outbox_id: None,
             trace: None,
             metadata: facts.metadata.unwrap_or_default(),

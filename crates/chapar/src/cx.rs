@@ -21,6 +21,10 @@ pub struct Cx {
     states: Arc<States>,
     emitted: Vec<Append>,
     started: Vec<(String, String)>,
+    /// Who runs this: a consumer, a timer, an effect or a command.
+    origin: String,
+    /// What came before its saga is being applied now.
+    unstashing: bool,
     noop: bool,
 }
 
@@ -35,7 +39,13 @@ impl States {
 }
 
 impl Cx {
-    pub(crate) fn new(tx: Tx, chapar: Chapar, cause: Cause, states: Arc<States>) -> Self {
+    pub(crate) fn new(
+        tx: Tx,
+        chapar: Chapar,
+        cause: Cause,
+        states: Arc<States>,
+        origin: impl Into<String>,
+    ) -> Self {
         Cx {
             tx,
             chapar,
@@ -44,6 +54,8 @@ impl Cx {
             states,
             emitted: Vec::new(),
             started: Vec::new(),
+            origin: origin.into(),
+            unstashing: false,
             noop: false,
         }
     }
@@ -52,7 +64,7 @@ impl Cx {
     /// behalf of a tenant that [`Cx::commit`] ends.
     pub async fn begin(chapar: &Chapar, cause: Cause) -> Result<Self, Failure> {
         let tx = chapar.begin(&cause.tenant).await?;
-        Ok(Cx::new(tx, chapar.clone(), cause, Arc::default()))
+        Ok(Cx::new(tx, chapar.clone(), cause, Arc::default(), "command"))
     }
 
     /// Commits what was done through a context of one's own.
@@ -142,11 +154,27 @@ impl Cx {
         std::mem::take(&mut self.started)
     }
 
+    /// What set this off, in words.
+    pub(crate) fn trigger(&self) -> String {
+        self.event.as_ref().map_or_else(|| self.origin.clone(), |event| event.subject())
+    }
+
+    /// Who runs this.
+    pub(crate) fn origin(&self) -> &str {
+        &self.origin
+    }
+
     /// Turns to the next event of a batch.
-    pub(crate) fn turn_to(&mut self, envelope: Arc<Envelope>) {
+    pub(crate) fn turn_to(&mut self, envelope: Arc<Envelope>, unstashing: bool) {
         self.cause = envelope.cause();
         self.event = Some(envelope);
+        self.unstashing = unstashing;
         self.noop = false;
+    }
+
+    /// Whether this event must wait for those that came before its saga.
+    pub(crate) fn waits_for_stash(&self) -> bool {
+        self.event.is_some() && !self.unstashing
     }
 
     pub(crate) fn was_noop(&self) -> bool {

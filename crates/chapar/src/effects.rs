@@ -8,6 +8,7 @@ use chapar_core::Cause;
 use chapar_core::machine::retry::{Next, RetryPolicy};
 use chapar_core::port::{BoxFuture, Effect, EffectError, Effects};
 use chapar_sql::DueEffect;
+use jiff::Timestamp;
 use serde_json::Value;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -93,7 +94,7 @@ impl EffectWorker {
         let mut calls = JoinSet::new();
         // Longer than any attempt may take, so that no call is made twice at a time.
         let longest = self.tasks.values().map(|task| task.timeout).max().unwrap_or_default();
-        let hold = longest + Duration::from_secs(30);
+        let hold = longest + Duration::from_secs(5);
         while !self.stop.is_cancelled() {
             while calls.try_join_next().is_some() {}
             let room = AT_ONCE - calls.len().min(AT_ONCE);
@@ -124,26 +125,40 @@ impl EffectWorker {
         let now = self.chapar.clock().now();
         // Looking costs nothing; taking is a write. On SQLite there is one writer.
         let mut tx = self.chapar.store().begin_read().await?;
-        let waiting = tx.conn().effects_waiting(now).await?;
+        let kinds: Vec<String> = self.tasks.keys().cloned().collect();
+        let waiting = tx.conn().effects_waiting(kinds.clone(), now).await?;
         tx.rollback().await?;
         if !waiting {
             return Ok(Vec::new());
         }
         let mut tx = self.chapar.store().begin_engine().await?;
-        let due = tx.conn().take_effects(now, hold, limit).await?;
+        let due = tx.conn().take_effects(kinds, now, hold, limit).await?;
         tx.commit().await?;
         Ok(due)
     }
 
     async fn call(&self, due: DueEffect) {
-        let (id, kind) = (due.id, due.kind.clone());
-        if let Err(failure) = self.attempt(due).await {
-            // The row is still pending, and comes up again when its hold is over.
-            error!(effect = id, kind, %failure, "the outcome of an effect could not be recorded");
+        let Err(failure) = self.attempt(&due).await else { return };
+        // The row is still pending: the call is made again, with the same key.
+        error!(
+            effect = due.id, kind = due.kind, tenant_id = due.tenant, %failure,
+            "the outcome of an effect could not be recorded"
+        );
+        let now = self.chapar.clock().now();
+        let again = now.saturating_add(Duration::from_secs(1)).unwrap_or(now);
+        if let Err(failure) = self.postpone(&due, again, &failure.to_string()).await {
+            warn!(effect = due.id, %failure, "it comes up again when its hold is over");
         }
     }
 
-    async fn attempt(&self, due: DueEffect) -> Result<(), Failure> {
+    async fn postpone(&self, due: &DueEffect, at: Timestamp, why: &str) -> Result<(), Failure> {
+        let mut tx = self.chapar.store().begin(&due.tenant).await?;
+        tx.conn().postpone_effect(due.id, at, self.chapar.clock().now(), why).await?;
+        tx.commit().await?;
+        Ok(())
+    }
+
+    async fn attempt(&self, due: &DueEffect) -> Result<(), Failure> {
         let Some(task) = self.tasks.get(&due.kind) else {
             return Err(Failure::rule(format!("no task for effects of kind {}", due.kind)));
         };
@@ -167,12 +182,7 @@ impl EffectWorker {
                 let first = due.first_failed_at.unwrap_or(now);
                 match task.retry.after(effect.attempt, first, now, fastrand::f64()) {
                     Next::GiveUp => Err(reason),
-                    Next::RetryAt(at) => {
-                        let mut tx = self.chapar.store().begin(&due.tenant).await?;
-                        tx.conn().postpone_effect(due.id, at, now, &reason).await?;
-                        tx.commit().await?;
-                        return Ok(());
-                    }
+                    Next::RetryAt(at) => return self.postpone(due, at, &reason).await,
                 }
             }
         };
@@ -181,7 +191,7 @@ impl EffectWorker {
             idempotency_key: due.idempotency_key.clone(),
             result,
         };
-        self.complete(task, &due, outcome).await
+        self.complete(task, due, outcome).await
     }
 
     async fn complete(
@@ -200,7 +210,8 @@ impl EffectWorker {
             return Ok(());
         }
         let chapar = self.chapar.for_service(&task.service);
-        let mut cx = Cx::new(tx, chapar, cause, self.states.clone());
+        let origin = format!("effect {}", task.kind);
+        let mut cx = Cx::new(tx, chapar, cause, self.states.clone(), origin);
         (task.complete)(outcome, &mut cx).await?;
         cx.flush().await?;
         cx.into_tx().commit().await?;

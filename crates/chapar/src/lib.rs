@@ -39,12 +39,10 @@ mod relay;
 pub mod saga;
 mod timers;
 
-pub use app::{App, Running};
+pub use app::{App, Running, StartError};
 pub use chapar::{AppendError, Chapar, ChaparBuilder};
 pub use chapar_core as core;
-pub use chapar_core::{
-    Draft, Envelope, Event, Id, IntoDraft, Payload, Producer, Profile, Tenant,
-};
+pub use chapar_core::{Draft, Envelope, Event, Id, IntoDraft, Payload, Producer, Profile, Tenant};
 pub use chapar_sql as sql;
 pub use chapar_sql::{Store, StoreError, StoreOptions, Tx};
 pub use consumer::{Consumer, HandlerFn};
@@ -52,3 +50,19 @@ pub use cx::Cx;
 pub use effects::{EffectOutcome, EffectTask};
 pub use failure::Failure;
 pub use metrics::{ConsumerMetrics, Metrics};
+
+/// The README and the guide, compiled so that their samples stay true.
+macro_rules! page {
+    ($name:ident, $path:literal) => {
+        #[cfg(doctest)]
+        #[doc = include_str!(concat!("../../../", $path))]
+        struct $name;
+    };
+}
+
+page!(Readme, "README.md");
+page!(Producing, "docs/guide/producing.md");
+page!(Consuming, "docs/guide/consuming.md");
+page!(Sagas, "docs/guide/sagas.md");
+page!(Effects, "docs/guide/effects.md");
+page!(Profiles, "docs/guide/profiles.md");

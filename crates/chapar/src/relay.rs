@@ -105,6 +105,7 @@ impl Relay {
             batch.push(Outgoing {
                 id: row.event_id.clone(),
                 topic: std::mem::take(&mut row.topic),
+                tenant: std::mem::take(&mut row.tenant),
                 key: row.key.clone(),
                 headers: std::mem::take(&mut row.headers),
                 body: row.body.clone(),

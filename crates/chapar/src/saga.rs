@@ -143,6 +143,7 @@ impl<D: Serialize + DeserializeOwned> Saga<D> {
             version: 1,
             correlation_id: cx.cause().correlation.to_string(),
             outcome: None,
+            stashed: false,
         };
         if !cx.tx().conn().insert_saga(&row).await? {
             return Err(Failure::rule(format!("saga {} {key} exists already", kind.name)));
@@ -155,7 +156,8 @@ impl<D: Serialize + DeserializeOwned> Saga<D> {
 
     /// Loads a saga and locks it until the transaction ends.
     pub async fn load(cx: &mut Cx, kind: SagaKind, key: &str) -> Result<Found<D>, Failure> {
-        let Some(row) = cx.tx().conn().load_saga(kind.name, key).await? else {
+        let origin = cx.origin().to_owned();
+        let Some(row) = cx.tx().conn().load_saga(kind.name, key, &origin).await? else {
             return Ok(Found::Missing);
         };
         // A stuck saga can still be brought to its end, when its event is replayed.
@@ -166,6 +168,12 @@ impl<D: Serialize + DeserializeOwned> Saga<D> {
             let (found, known) = (row.definition, kind.definition);
             return Err(Failure::released(format!(
                 "saga {} {key} was started by definition {found}, this program knows {known}",
+                kind.name
+            )));
+        }
+        if row.stashed && cx.waits_for_stash() {
+            return Err(Failure::released(format!(
+                "events that came before saga {} {key} are applied first",
                 kind.name
             )));
         }
@@ -278,16 +286,12 @@ impl<D: Serialize + DeserializeOwned> Saga<D> {
 
     /// Adds the transition to the history.
     async fn remember(&self, cx: &mut Cx, from: Option<String>, note: &str) -> Result<(), Failure> {
-        let cause = match cx.event() {
-            Some(event) => event.subject(),
-            None => "timer, effect or command".to_owned(),
-        };
         let entry = HistoryEntry {
             version: self.row.version,
             at: cx.now(),
             from_state: from,
             to_state: self.row.state.clone(),
-            cause,
+            cause: cx.trigger(),
             event_id: cx.cause().causation.as_ref().map(Id::to_string),
             note: note.to_owned(),
         };
@@ -304,7 +308,7 @@ pub(crate) async fn mark_stuck(
     error: &str,
     now: Timestamp,
 ) -> Result<(), Failure> {
-    let Some(mut row) = tx.conn().load_saga(saga, key).await? else { return Ok(()) };
+    let Some(mut row) = tx.conn().load_saga(saga, key, "").await? else { return Ok(()) };
     row.version += 1;
     row.outcome = Some(STUCK.to_owned());
     tx.conn().update_saga(&row).await?;

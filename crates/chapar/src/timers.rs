@@ -70,7 +70,7 @@ impl Timers {
 
     async fn fire(&self, timer: &DueTimer, now: Timestamp) -> Result<(), Failure> {
         let mut tx = self.chapar.store().begin(&timer.tenant).await?;
-        let saga = tx.conn().load_saga(&timer.saga, &timer.key).await?;
+        let saga = tx.conn().load_saga(&timer.saga, &timer.key, "").await?;
         if !tx.conn().take_timer(timer).await? {
             return Ok(());
         }
@@ -95,7 +95,8 @@ impl Timers {
             actor: None,
             trace: None,
         };
-        let mut cx = Cx::new(tx, chapar.clone(), cause, self.states.clone());
+        let trigger = format!("timer {}", timer.name);
+        let mut cx = Cx::new(tx, chapar.clone(), cause, self.states.clone(), trigger);
         handler(timer.key.clone(), &mut cx).await?;
         cx.flush().await?;
         cx.into_tx().commit().await?;

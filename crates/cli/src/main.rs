@@ -26,7 +26,7 @@ struct Cli {
     config: Option<PathBuf>,
 
     /// What to log to stderr: error, warn, info, debug, or a filter such as `chapar=debug`.
-    #[arg(long, global = true, env = "CHAPAR_LOG", default_value = "error", value_name = "FILTER")]
+    #[arg(long, global = true, env = "CHAPAR_LOG", default_value = "warn", value_name = "FILTER")]
     log: String,
 
     /// Log as JSON, one object per line.
@@ -79,8 +79,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 
 fn start_logging(filter: &str, json: bool) {
     let filter = EnvFilter::try_new(filter).unwrap_or_else(|error| {
-        eprintln!("--log {filter}: {error}; logging errors only");
-        EnvFilter::new("error")
+        eprintln!("--log {filter}: {error}; logging warnings only");
+        EnvFilter::new("warn")
     });
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -89,7 +89,8 @@ async fn status(target: &Target) -> Result<ExitCode> {
                 .iter()
                 .map(|(version, name)| json!({ "version": version, "name": name }))
                 .collect();
-            let status = json!({ "store": store.url(), "applied": status.applied, "pending": pending });
+            let status =
+                json!({ "store": store.url(), "applied": status.applied, "pending": pending });
             println!("{status}");
         }
         Format::Text => {

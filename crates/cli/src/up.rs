@@ -280,7 +280,10 @@ async fn watch(
             let left = left.map_or(String::new(), |s| format!(", {s} s left"));
             let line = format!(
                 "{:>6} events/s, {} published, {} applied, lag {:.2} s{left}",
-                published - before, published, metrics.applied(), lag.seconds
+                published - before,
+                published,
+                metrics.applied(),
+                lag.seconds
             );
             eprint!("\r\x1b[2K{}", dim(&line));
             let _ = std::io::stderr().flush();

@@ -276,6 +276,11 @@ impl Profile {
 }
 
 impl KeyTemplate {
+    /// The template itself.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
     /// The ordering key for an aggregate of a tenant.
     pub fn fill(&self, tenant: &Tenant, aggregate_id: &str) -> String {
         // The id goes in last: a tenant's name cannot smuggle a placeholder into it.

@@ -66,7 +66,9 @@ impl Conn<'_> {
         let mut appended: Vec<(usize, Appended)> = order
             .into_iter()
             .zip(ids)
-            .map(|(n, event_id)| (n, Appended { repeated: event_id != events[n].event_id, event_id }))
+            .map(|(n, event_id)| {
+                (n, Appended { repeated: event_id != events[n].event_id, event_id })
+            })
             .collect();
         appended.sort_by_key(|(n, _)| *n);
         Ok(appended.into_iter().map(|(_, answer)| answer).collect())
@@ -133,7 +135,8 @@ impl Conn<'_> {
                 claim.extend([(&event.event_id).into(), event.payload_hash.as_slice().into()]);
                 if self.run(&CLAIM, claim).await? == 0 {
                     let rows = self.query(&FIRST, intent()).await?;
-                    let first = rows.first().ok_or(StoreError::Cell { column: 0, expected: "a row" })?;
+                    let first =
+                        rows.first().ok_or(StoreError::Cell { column: 0, expected: "a row" })?;
                     let (id, hash): (String, Bytes) = (first.get(0)?, first.get(1)?);
                     if hash != event.payload_hash.as_slice() {
                         return Err(StoreError::IdempotencyConflict(format!(

@@ -90,6 +90,20 @@ impl Conn<'_> {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
+    /// Which of these keys of a consumer have an open dead letter that does not hold them back.
+    pub async fn flagged_keys(
+        &mut self,
+        consumer: &str,
+        keys: Vec<String>,
+    ) -> Result<HashSet<String>, StoreError> {
+        static FLAGGED: Statement = Statement::new(
+            "select distinct ordering_key from chapar.dead_letters where consumer = $1 \
+             and status <> 'closed' and not blocks_key and ordering_key = any($2)",
+        );
+        let rows = self.query(&FLAGGED, vec![consumer.into(), keys.into()]).await?;
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
     /// Parks a follower behind the dead letter of its key.
     pub async fn park(&mut self, consumer: &str, arrival: &Arrival) -> Result<(), StoreError> {
         static PARK: Statement = Statement::new(
@@ -192,7 +206,8 @@ impl Conn<'_> {
              from chapar.parked where consumer = $1 and ordering_key = $2 order by id limit 1",
         );
         let rows = self.query(&FIRST, vec![consumer.into(), key.into()]).await?;
-        let parked = |row: &Row| Ok(Parked { id: row.get(0)?, arrival: Arrival::from_row(row, 1)? });
+        let parked =
+            |row: &Row| Ok(Parked { id: row.get(0)?, arrival: Arrival::from_row(row, 1)? });
         rows.first().map(parked).transpose()
     }
 

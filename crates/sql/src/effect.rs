@@ -54,17 +54,23 @@ impl Conn<'_> {
     }
 
     /// Whether there are calls whose time has come.
-    pub async fn effects_waiting(&mut self, now: Timestamp) -> Result<bool, StoreError> {
+    pub async fn effects_waiting(
+        &mut self,
+        kinds: Vec<String>,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
         static WAITING: Statement = Statement::new(
-            "select 1 from chapar.effects where status = 'pending' and due_at <= $1 limit 1",
+            "select 1 from chapar.effects where status = 'pending' and due_at <= $1 \
+             and kind = any($2) limit 1",
         );
-        Ok(!self.query(&WAITING, vec![now.into()]).await?.is_empty())
+        Ok(!self.query(&WAITING, vec![now.into(), kinds.into()]).await?.is_empty())
     }
 
-    /// Takes at most `limit` calls whose time has come and hides them for `hold`, so that no
+    /// Takes at most `limit` calls of these kinds whose time has come and hides them for `hold`, so that no
     /// other worker takes them meanwhile. A worker that dies loses them to another after that.
     pub async fn take_effects(
         &mut self,
+        kinds: Vec<String>,
         now: Timestamp,
         hold: Duration,
         limit: i64,
@@ -72,11 +78,12 @@ impl Conn<'_> {
         static TAKE: Statement = Statement::new(
             "update chapar.effects set attempts = attempts + 1, due_at = $2 \
              where id in (select id from chapar.effects where status = 'pending' and due_at <= $1 \
-             order by due_at, id limit $3 for update skip locked) \
+             and kind = any($4) order by due_at, id limit $3 for update skip locked) \
              returning id, kind, idempotency_key, tenant, request, cause, attempts, first_failed_at",
         );
         let until = now.saturating_add(hold).unwrap_or(Timestamp::MAX);
-        let rows = self.query(&TAKE, vec![now.into(), until.into(), limit.into()]).await?;
+        let args = vec![now.into(), until.into(), limit.into(), kinds.into()];
+        let rows = self.query(&TAKE, args).await?;
         rows.iter()
             .map(|row| {
                 Ok(DueEffect {

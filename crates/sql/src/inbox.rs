@@ -60,8 +60,7 @@ impl Conn<'_> {
         let mut claimed = HashSet::new();
         if let Conn::Postgres(conn) = self {
             let (ids, topics): (Vec<&str>, Vec<&str>) = events.into_iter().unzip();
-            let query =
-                sqlx::query(POSTGRES).bind(consumer).bind(tenant).bind(ids).bind(topics);
+            let query = sqlx::query(POSTGRES).bind(consumer).bind(tenant).bind(ids).bind(topics);
             for row in query.fetch_all(&mut **conn).await? {
                 claimed.insert(row.try_get(0)?);
             }
@@ -126,6 +125,29 @@ impl Conn<'_> {
         );
         let rows = self.query(&TAKE, vec![consumer.into(), saga.into(), key.into()]).await?;
         stashed(rows)
+    }
+
+    /// The stashed events of a consumer whose saga has started meanwhile, in the order in
+    /// which they came.
+    pub async fn stash_of_started(
+        &mut self,
+        consumer: &str,
+        limit: i64,
+    ) -> Result<Vec<StashedArrival>, StoreError> {
+        static STARTED: Statement = Statement::new(
+            "select id, consumer, saga, key, event_id, tenant, topic, log_partition, log_offset, \
+             headers, body, ordering_key from chapar.saga_stash t where consumer = $1 \
+             and exists (select 1 from chapar.sagas s where s.saga = t.saga and s.key = t.key) \
+             order by id limit $2",
+        );
+        stashed(self.query(&STARTED, vec![consumer.into(), limit.into()]).await?)
+    }
+
+    /// Removes a stashed event, because it has been applied or has become a dead letter.
+    pub async fn remove_stashed(&mut self, id: i64) -> Result<(), StoreError> {
+        static REMOVE: Statement = Statement::new("delete from chapar.saga_stash where id = $1");
+        self.run(&REMOVE, vec![id.into()]).await?;
+        Ok(())
     }
 
     /// Whether a consumer has stashed events whose saga has not come in time.

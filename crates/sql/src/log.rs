@@ -24,8 +24,6 @@ use crate::statement::Statement;
 use crate::store::Store;
 use crate::value::Row;
 
-const TENANT: &str = "tenantId";
-
 /// A transport in a store.
 #[derive(Debug, Clone)]
 pub struct SqlTransport {
@@ -163,8 +161,8 @@ async fn seek(conn: &mut Conn<'_>, subscription: &str, to: SeekTo) -> Result<(),
          expires_at = clock_timestamp() where subscription = $1 and log_partition = $2",
     );
     static TO_END: Statement = Statement::new(
-        "update chapar.cursors set acked_offset = (select next_offset - 1 from chapar.log_heads h \
-         where h.log_partition = cursors.log_partition), owner = null, epoch = epoch + 1, \
+        "update chapar.cursors as c set acked_offset = (select next_offset - 1 from chapar.log_heads h \
+         where h.log_partition = c.log_partition), owner = null, epoch = epoch + 1, \
          expires_at = clock_timestamp() where subscription = $1",
     );
     static TO_START: Statement = Statement::new(
@@ -172,9 +170,9 @@ async fn seek(conn: &mut Conn<'_>, subscription: &str, to: SeekTo) -> Result<(),
          expires_at = clock_timestamp() where subscription = $1",
     );
     static TO_TIME: Statement = Statement::new(
-        "update chapar.cursors set acked_offset = coalesce((select min(log_offset) - 1 \
-         from chapar.log l where l.log_partition = cursors.log_partition and l.published_at >= $2), \
-         (select next_offset - 1 from chapar.log_heads h where h.log_partition = cursors.log_partition)), \
+        "update chapar.cursors as c set acked_offset = coalesce((select min(log_offset) - 1 \
+         from chapar.log l where l.log_partition = c.log_partition and l.published_at >= $2), \
+         (select next_offset - 1 from chapar.log_heads h where h.log_partition = c.log_partition)), \
          owner = null, epoch = epoch + 1, expires_at = clock_timestamp() where subscription = $1",
     );
     match to {
@@ -254,10 +252,6 @@ async fn insert(
         "insert into chapar.log (log_partition, log_offset, event_id, tenant, topic, ordering_key, \
          headers, body, published_at) values ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())",
     );
-    let tenant = |message: &Outgoing| {
-        let found = message.headers.iter().find(|(name, _)| name == TENANT);
-        found.map_or_else(|| "platform".to_owned(), |(_, value)| value.clone())
-    };
     if let Conn::Postgres(conn) = conn {
         let column = |get: &dyn Fn(&(String, &Outgoing, Position)) -> String| {
             fresh.iter().map(get).collect::<Vec<String>>()
@@ -266,7 +260,7 @@ async fn insert(
             .bind(fresh.iter().map(|(_, _, p)| p.partition as i32).collect::<Vec<_>>())
             .bind(fresh.iter().map(|(_, _, p)| p.offset as i64).collect::<Vec<_>>())
             .bind(column(&|(id, _, _)| id.clone()))
-            .bind(column(&|(_, m, _)| tenant(m)))
+            .bind(column(&|(_, m, _)| m.tenant.clone()))
             .bind(column(&|(_, m, _)| m.topic.clone()))
             .bind(fresh.iter().map(|(_, m, _)| m.key.clone()).collect::<Vec<_>>())
             .bind(column(&|(_, m, _)| to_json_pairs(&m.headers)))
@@ -280,7 +274,7 @@ async fn insert(
             position.partition.into(),
             (position.offset as i64).into(),
             id.into(),
-            tenant(message).into(),
+            (&message.tenant).into(),
             (&message.topic).into(),
             message.key.as_deref().into(),
             to_json_pairs(&message.headers).into(),
@@ -465,10 +459,12 @@ impl SqlSubscription {
         );
         let mut deliveries = Vec::new();
         let now = Instant::now();
-        let due: Vec<u64> = owned.again.iter().filter(|(_, (at, _))| *at <= now).map(|(o, _)| *o).collect();
+        let due: Vec<u64> =
+            owned.again.iter().filter(|(_, (at, _))| *at <= now).map(|(o, _)| *o).collect();
         for offset in due.into_iter().take(room) {
             let Some((_, attempt)) = owned.again.remove(&offset) else { continue };
-            let rows = conn.query(&ONE, vec![head.partition.into(), (offset as i64).into()]).await?;
+            let rows =
+                conn.query(&ONE, vec![head.partition.into(), (offset as i64).into()]).await?;
             for row in rows {
                 owned.in_flight.insert(offset);
                 deliveries.push(delivery(&row, owned.epoch, attempt)?);

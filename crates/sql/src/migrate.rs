@@ -100,7 +100,9 @@ impl Store {
     ) -> Result<SchemaStatus, StoreError> {
         let mut tx = self.begin_raw().await?;
         let exists = match self.backend() {
-            Backend::Postgres => "select 1 where to_regclass('chapar_migrations.applied') is not null",
+            Backend::Postgres => {
+                "select 1 where to_regclass('chapar_migrations.applied') is not null"
+            }
             Backend::Sqlite => "select 1 from sqlite_master where name = 'chapar_migrations'",
         };
         let applied = match tx.fetch(exists, vec![]).await?.is_empty() {
@@ -199,18 +201,13 @@ async fn applied(conn: &mut Conn<'_>, owner: &str) -> Result<Vec<AppliedRow>, St
     let rows = conn.fetch(sql, vec![owner.into()]).await?;
     rows.iter()
         .map(|row| {
-            Ok(AppliedRow {
-                version: row.get(0)?,
-                checksum: row.get(1)?,
-                additive: row.get(2)?,
-            })
+            Ok(AppliedRow { version: row.get(0)?, checksum: row.get(1)?, additive: row.get(2)? })
         })
         .collect()
 }
 
 async fn record(tx: &mut Tx, owner: &str, migration: &Migration) -> Result<(), StoreError> {
-    static POSTGRES: &str =
-        "insert into chapar_migrations.applied (owner, version, name, checksum, additive) values ($1, $2, $3, $4, $5)";
+    static POSTGRES: &str = "insert into chapar_migrations.applied (owner, version, name, checksum, additive) values ($1, $2, $3, $4, $5)";
     static SQLITE: Statement = Statement::new(
         "insert into chapar_migrations (owner, version, name, checksum, additive, applied_at) \
          values ($1, $2, $3, $4, $5, clock_timestamp())",

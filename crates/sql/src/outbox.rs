@@ -100,9 +100,8 @@ async fn lease(
          where shard in (select shard from chapar.shards where expires_at <= clock_timestamp() \
          order by shard limit $3 for update skip locked)",
     );
-    static HELD: Statement = Statement::new(
-        "select shard, epoch from chapar.shards where owner = $1 order by shard",
-    );
+    static HELD: Statement =
+        Statement::new("select shard, epoch from chapar.shards where owner = $1 order by shard");
     let ttl = ttl.as_micros() as i64;
     let renewed = conn.run(&RENEW, vec![owner.into(), ttl.into()]).await?;
     let missing = (want as i64) - (renewed as i64);
@@ -234,4 +233,3 @@ pub(crate) fn to_json_pairs(headers: &[(String, String)]) -> String {
 pub(crate) fn from_json_pairs(headers: &str) -> Vec<(String, String)> {
     serde_json::from_str(headers).unwrap_or_default()
 }
-

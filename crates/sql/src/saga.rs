@@ -26,6 +26,8 @@ pub struct SagaRow {
     pub correlation_id: String,
     /// Set once it has ended; the row stays as a tombstone.
     pub outcome: Option<String>,
+    /// Events that came before it have not been applied yet.
+    pub stashed: bool,
 }
 
 /// One transition.
@@ -104,13 +106,21 @@ impl Conn<'_> {
         Ok(self.run(&INSERT, args).await? == 1)
     }
 
-    /// Reads a saga and locks it until the transaction ends.
-    pub async fn load_saga(&mut self, saga: &str, key: &str) -> Result<Option<SagaRow>, StoreError> {
+    /// Reads a saga and locks it until the transaction ends. Whether events came before it is
+    /// asked for one consumer, since each applies its own.
+    pub async fn load_saga(
+        &mut self,
+        saga: &str,
+        key: &str,
+        consumer: &str,
+    ) -> Result<Option<SagaRow>, StoreError> {
         static LOAD: Statement = Statement::new(
             "select saga, key, tenant, definition, state, data, compensations, timers, version, \
-             correlation_id, outcome from chapar.sagas where saga = $1 and key = $2 for update",
+             correlation_id, outcome, exists (select 1 from chapar.saga_stash t \
+             where t.saga = s.saga and t.key = s.key and t.consumer = $3) \
+             from chapar.sagas s where saga = $1 and key = $2 for update",
         );
-        let rows = self.query(&LOAD, vec![saga.into(), key.into()]).await?;
+        let rows = self.query(&LOAD, vec![saga.into(), key.into(), consumer.into()]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         Ok(Some(SagaRow {
             saga: row.get(0)?,
@@ -124,6 +134,7 @@ impl Conn<'_> {
             version: row.get(8)?,
             correlation_id: row.get(9)?,
             outcome: row.get(10)?,
+            stashed: row.get(11)?,
         }))
     }
 
@@ -282,9 +293,8 @@ impl Conn<'_> {
         key: &str,
         name: &str,
     ) -> Result<(), StoreError> {
-        static DISARM: Statement = Statement::new(
-            "delete from chapar.timers where saga = $1 and key = $2 and name = $3",
-        );
+        static DISARM: Statement =
+            Statement::new("delete from chapar.timers where saga = $1 and key = $2 and name = $3");
         self.run(&DISARM, vec![saga.into(), key.into(), name.into()]).await?;
         Ok(())
     }

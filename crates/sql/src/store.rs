@@ -10,6 +10,7 @@ use tokio::sync::Notify;
 
 use crate::conn::Tx;
 use crate::error::StoreError;
+use crate::statement::Statement;
 
 /// Which database a store is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +113,18 @@ impl Store {
         }
     }
 
+    /// Tells the SQL side how an ordering key is made, so that `chapar.emit` makes the same.
+    pub async fn set_key_template(&self, template: &str) -> Result<(), StoreError> {
+        static SET: Statement = Statement::new(
+            "insert into chapar.settings as s (name, value) values ('key_template', $1) \
+             on conflict (name) do update set value = excluded.value \
+             where s.value <> excluded.value",
+        );
+        let mut tx = self.begin_engine().await?;
+        tx.conn().run(&SET, vec![template.into()]).await?;
+        tx.commit().await
+    }
+
     /// Tells this process that something was committed, so that nobody waits for a poll.
     pub fn nudge(&self) {
         self.0.committed.notify_waiters();
@@ -170,14 +183,18 @@ async fn open_sqlite(url: &str, options: &StoreOptions) -> Result<Pools, StoreEr
         && folder != Path::new("")
         && !folder.is_dir()
     {
-        return Err(fail(format!("the folder {} does not exist; create it first", folder.display())));
+        return Err(fail(format!(
+            "the folder {} does not exist; create it first",
+            folder.display()
+        )));
     }
     let pool = |most: u32| {
         // An in-memory database lives as long as its one connection.
         let pool = SqlitePoolOptions::new().max_connections(most).acquire_timeout(options.timeout);
         if memory { pool.idle_timeout(None).max_lifetime(None).min_connections(1) } else { pool }
     };
-    let write = pool(1).connect_with(connect.clone()).await.map_err(|error| fail(advice(&error)))?;
+    let write =
+        pool(1).connect_with(connect.clone()).await.map_err(|error| fail(advice(&error)))?;
     // A file that is no database opens without complaint; reading it does not.
     let probe = sqlx::query("select count(*) from sqlite_master").execute(&write).await;
     probe.map_err(|error| fail(advice(&error)))?;
@@ -209,8 +226,9 @@ fn advice(error: &sqlx::Error) -> String {
     match code.as_str() {
         "14" => "the file cannot be opened; check that its folder exists and may be written".into(),
         "8" | "1032" | "520" => "the file may only be read; check its permissions".into(),
-        "26" | "11" => "the file is not a SQLite database or is damaged; nothing was written to it"
-            .into(),
+        "26" | "11" => {
+            "the file is not a SQLite database or is damaged; nothing was written to it".into()
+        }
         "28P01" | "28000" => format!("{error}; check user and password"),
         "3D000" => format!("{error}; create the database first"),
         _ => error.to_string(),

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chapar_core::port::{Outbox, Outcome, OutboxError};
+use chapar_core::port::{Outbox, OutboxError, Outcome};
 use chapar_sql::{Append, SqlOutbox, Store, StoreError, StoreOptions};
 use chapar_testkit::{need, servers};
 
@@ -32,7 +32,9 @@ async fn postgres(server: &servers::Postgres) -> (Store, servers::Database) {
     store.migrate().await.unwrap();
     let mut tx = store.begin_raw().await.unwrap();
     // What the transactions did, in the order in which they held the key.
-    tx.execute("create table counters (key text primary key, n bigint not null)", vec![]).await.unwrap();
+    tx.execute("create table counters (key text primary key, n bigint not null)", vec![])
+        .await
+        .unwrap();
     tx.execute("grant all on counters to chapar_app", vec![]).await.unwrap();
     tx.commit().await.unwrap();
     (store, database)
@@ -62,7 +64,11 @@ async fn sequence_numbers_of_a_key_are_in_commit_order_whatever_the_writers_do()
                 let n: i64 = tx.fetch(count, vec![(&key).into()]).await.unwrap()[0].get(0).unwrap();
                 let mark = "update chapar.outbox set correlation_id = $1 where event_id = $2";
                 tx.execute(mark, vec![n.to_string().into(), id.into()]).await.unwrap();
-                if dice.u8(0..5) == 0 { tx.rollback().await.unwrap() } else { tx.commit().await.unwrap() }
+                if dice.u8(0..5) == 0 {
+                    tx.rollback().await.unwrap()
+                } else {
+                    tx.commit().await.unwrap()
+                }
             }
         });
     }

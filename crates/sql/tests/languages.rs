@@ -16,7 +16,8 @@ async fn orders(server: &servers::Postgres) -> (Store, servers::Database) {
     let store = Store::open(database.url(), &StoreOptions::default()).await.unwrap();
     store.migrate().await.unwrap();
     let mut tx = store.begin_raw().await.unwrap();
-    let create = "create table orders (tenant text not null, id text primary key, total bigint not null)";
+    let create =
+        "create table orders (tenant text not null, id text primary key, total bigint not null)";
     tx.execute(create, vec![]).await.unwrap();
     tx.execute("call chapar.protect('orders')", vec![]).await.unwrap();
     tx.commit().await.unwrap();

@@ -85,9 +85,13 @@ async fn a_service_reads_and_writes_the_rows_of_its_tenant_only() {
     let mut tx = as_tenant(&town.service, "a").await;
     assert_eq!(count(&mut tx, "select count(*) from chapar.outbox").await, 1);
     assert_eq!(count(&mut tx, "select count(*) from chapar.outbox where tenant = 'b'").await, 0);
-    let stolen = tx.execute("update chapar.outbox set tenant = 'a' where tenant = 'b'", vec![]).await;
+    let stolen =
+        tx.execute("update chapar.outbox set tenant = 'a' where tenant = 'b'", vec![]).await;
     assert_eq!(stolen.unwrap(), 0, "another tenant's rows are not there to be changed");
-    assert_eq!(tx.execute("delete from chapar.outbox where tenant = 'b'", vec![]).await.unwrap(), 0);
+    assert_eq!(
+        tx.execute("delete from chapar.outbox where tenant = 'b'", vec![]).await.unwrap(),
+        0
+    );
     drop(tx);
 
     let mut tx = as_tenant(&town.service, "a").await;

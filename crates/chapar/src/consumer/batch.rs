@@ -1,15 +1,18 @@
 //! Applying a batch: claim, handlers and emitted events in one transaction.
 
 use std::collections::HashSet;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use chapar_core::dialect::Message;
-use chapar_core::machine::failure::FailureKind;
+use chapar_core::machine::failure::{FailureKind, FailurePolicy};
 use chapar_core::port::{BoxFuture, Delivery};
 use chapar_core::{Envelope, rules};
 use chapar_sql::{Arrival, Tx};
+use futures_util::FutureExt;
 use jiff::Timestamp;
 
+use crate::consumer::Handler;
 use crate::consumer::runner::Runner;
 use crate::cx::Cx;
 use crate::failure::Failure;
@@ -19,11 +22,18 @@ use crate::failure::Failure;
 pub(crate) struct Item {
     pub(crate) delivery: Option<Delivery>,
     pub(crate) arrival: Arrival,
-    pub(crate) envelope: Result<Arc<Envelope>, String>,
+    pub(crate) envelope: Result<Arc<Envelope>, Unusable>,
     pub(crate) attempts: u32,
     pub(crate) first_failed_at: Option<Timestamp>,
     /// The event is known to be next in its key, although others of the key are parked.
     pub(crate) released: Option<Release>,
+}
+
+/// Why a message cannot be given to a handler.
+#[derive(Debug, Clone)]
+pub(crate) struct Unusable {
+    kind: FailureKind,
+    reason: String,
 }
 
 /// Which box a released item comes out of.
@@ -31,6 +41,7 @@ pub(crate) struct Item {
 pub(crate) enum Release {
     Letter(String),
     Parked(i64),
+    Stash(i64),
 }
 
 /// How a batch ended.
@@ -62,7 +73,9 @@ impl Runner {
         let (event_id, tenant) = match &envelope {
             Ok(envelope) => (envelope.id.to_string(), envelope.tenant.as_str().to_owned()),
             // What cannot be read has no id; its place is as good a name.
-            Err(_) => (format!("{}-{}", position.partition, position.offset), "platform".to_owned()),
+            Err(_) => {
+                (format!("{}-{}", position.partition, position.offset), "platform".to_owned())
+            }
         };
         Item {
             arrival: Arrival {
@@ -86,11 +99,8 @@ impl Runner {
     /// An item that comes out of one of the boxes.
     pub(crate) fn boxed(&self, arrival: Arrival, release: Option<Release>) -> Item {
         let headers = serde_json::from_str(&arrival.headers).unwrap_or_default();
-        let message = Message {
-            topic: Some(arrival.topic.clone()),
-            headers,
-            body: arrival.body.clone(),
-        };
+        let message =
+            Message { topic: Some(arrival.topic.clone()), headers, body: arrival.body.clone() };
         Item {
             envelope: self.decode(&message),
             delivery: None,
@@ -101,13 +111,23 @@ impl Runner {
         }
     }
 
-    fn decode(&self, message: &Message) -> Result<Arc<Envelope>, String> {
-        let envelope = self.chapar.dialect().decode(message).map_err(|error| error.to_string())?;
-        if let Some(topic) = &message.topic {
-            let subject = self.chapar.profile().subject(topic).map_err(|e| e.to_string())?;
-            rules::check_topic(&envelope, &subject).map_err(|error| error.to_string())?;
-        }
+    fn decode(&self, message: &Message) -> Result<Arc<Envelope>, Unusable> {
+        let unusable = |kind| move |reason: String| Unusable { kind, reason };
+        let envelope = self.chapar.dialect().decode(message).map_err(|error| error.to_string());
+        let envelope = envelope.map_err(unusable(FailureKind::Undecodable))?;
+        self.check(&envelope, message).map_err(unusable(FailureKind::RuleViolation))?;
         Ok(Arc::new(envelope))
+    }
+
+    /// What comes in keeps the same rules as what goes out. A size is the producer's matter:
+    /// whether the event is declared thin is not known here.
+    fn check(&self, envelope: &Envelope, message: &Message) -> Result<(), String> {
+        let profile = self.chapar.profile();
+        if let Some(topic) = &message.topic {
+            let subject = profile.subject(topic).map_err(|error| error.to_string())?;
+            rules::check_topic(envelope, &subject).map_err(|error| error.to_string())?;
+        }
+        rules::check(envelope, profile, true).map_err(|error| error.to_string())
     }
 
     /// Applies items, bisecting to the ones that fail. Items of a key are neighbours and stay
@@ -193,12 +213,14 @@ impl Runner {
             .filter(|item| !waits(item) && item.envelope.is_ok())
             .map(|item| (item.arrival.event_id.as_str(), item.arrival.topic.as_str()))
             .collect();
+        let flagged = self.flagged(&mut tx, items).await?;
         let mut fresh = tx.conn().claim(consumer, tenant, &events).await?;
         let mut cx = match items.iter().find_map(|item| item.envelope.as_ref().ok()) {
             Some(envelope) => {
-                Cx::new(tx, self.chapar.clone(), envelope.cause(), self.states.clone())
+                let (chapar, states) = (self.chapar.clone(), self.states.clone());
+                Cx::new(tx, chapar, envelope.cause(), states, consumer)
             }
-            None => return Err(self.unreadable(&items[0])),
+            None => return Err(unusable(&items[0])),
         };
         for item in items.iter().filter(|item| !waits(item)) {
             if item.envelope.is_ok() && !fresh.remove(&item.arrival.event_id) {
@@ -207,6 +229,9 @@ impl Runner {
                 continue;
             }
             self.handle(&mut cx, item).await?;
+            if item.arrival.ordering_key.as_ref().is_some_and(|key| flagged.contains(key)) {
+                cx.tx().conn().set_result(consumer, &item.arrival.event_id, "flagged").await?;
+            }
             self.leave_box(&mut cx, item).await?;
             done.applied += 1;
         }
@@ -218,28 +243,55 @@ impl Runner {
         if !self.consumer.ordered {
             return Ok(HashSet::new());
         }
-        let mut keys: Vec<String> =
-            items.iter().filter_map(|item| item.arrival.ordering_key.clone()).collect();
-        keys.dedup();
-        Ok(tx.conn().blocked_keys(&self.consumer.name, keys).await?)
+        Ok(tx.conn().blocked_keys(&self.consumer.name, keys(items)).await?)
+    }
+
+    /// The keys whose events go on behind a dead letter, and are to be told apart.
+    async fn flagged(&self, tx: &mut Tx, items: &[Item]) -> Result<HashSet<String>, Failure> {
+        if self.consumer.on_failure != FailurePolicy::PassAndFlag {
+            return Ok(HashSet::new());
+        }
+        Ok(tx.conn().flagged_keys(&self.consumer.name, keys(items)).await?)
     }
 
     async fn handle(&self, cx: &mut Cx, item: &Item) -> Result<(), Failure> {
-        let envelope = item.envelope.clone().map_err(|_| self.unreadable(item))?;
+        let envelope = item.envelope.clone().map_err(|_| unusable(item))?;
         let Some(handler) = self.consumer.handlers.get(&item.arrival.topic) else {
             return Err(Failure::rule(format!("no handler for topic {}", item.arrival.topic)));
         };
-        cx.turn_to(envelope.clone());
-        let handled = tokio::time::timeout(self.consumer.timeout, handler(envelope, cx)).await;
-        handled.map_err(|_| {
-            let limit = self.consumer.timeout;
-            Failure::new(FailureKind::Timeout, format!("the handler took longer than {limit:?}"))
-        })??;
+        let unstashing = matches!(item.released, Some(Release::Stash(_)));
+        cx.turn_to(envelope.clone(), unstashing);
+        self.call(&**handler, envelope, cx).await?;
         if cx.was_noop() {
             let (consumer, event) = (&self.consumer.name, &item.arrival.event_id);
             cx.tx().conn().set_result(consumer, event, "noop").await?;
         }
         self.handle_stashed(cx).await
+    }
+
+    /// Calls a handler; one that takes too long or panics has failed like any other.
+    async fn call(
+        &self,
+        handler: &Handler,
+        envelope: Arc<Envelope>,
+        cx: &mut Cx,
+    ) -> Result<(), Failure> {
+        // The transaction is rolled back, and nothing else of the context is used again.
+        let handled = AssertUnwindSafe(handler(envelope, cx)).catch_unwind();
+        match tokio::time::timeout(self.consumer.timeout, handled).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(panic)) => {
+                let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+                let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
+                let said = said.unwrap_or_else(|| "no message".into());
+                Err(Failure::transient(format!("the handler panicked: {said}")))
+            }
+            Err(_) => {
+                let limit = self.consumer.timeout;
+                let message = format!("the handler took longer than {limit:?}");
+                Err(Failure::new(FailureKind::Timeout, message))
+            }
+        }
     }
 
     /// Sagas that have just started get the events that came before them.
@@ -253,10 +305,10 @@ impl Runner {
                 if cx.tx().conn().claim(consumer, tenant, &[event]).await?.is_empty() {
                     continue;
                 }
-                let envelope = item.envelope.clone().map_err(|_| self.unreadable(&item))?;
+                let envelope = item.envelope.clone().map_err(|_| unusable(&item))?;
                 if let Some(handler) = self.consumer.handlers.get(&item.arrival.topic) {
-                    cx.turn_to(envelope.clone());
-                    handler(envelope, cx).await?;
+                    cx.turn_to(envelope.clone(), true);
+                    self.call(&**handler, envelope, cx).await?;
                 }
             }
         }
@@ -267,13 +319,23 @@ impl Runner {
         match &item.released {
             Some(Release::Letter(id)) => cx.tx().conn().close_dead_letter(id).await?,
             Some(Release::Parked(id)) => cx.tx().conn().unpark(*id).await?,
+            Some(Release::Stash(id)) => cx.tx().conn().remove_stashed(*id).await?,
             None => {}
         }
         Ok(())
     }
+}
 
-    fn unreadable(&self, item: &Item) -> Failure {
-        let reason = item.envelope.as_ref().err().cloned().unwrap_or_default();
-        Failure::new(FailureKind::Undecodable, reason)
+fn keys(items: &[Item]) -> Vec<String> {
+    let mut keys: Vec<String> =
+        items.iter().filter_map(|item| item.arrival.ordering_key.clone()).collect();
+    keys.dedup();
+    keys
+}
+
+fn unusable(item: &Item) -> Failure {
+    match &item.envelope {
+        Err(unusable) => Failure::new(unusable.kind, &unusable.reason),
+        Ok(_) => Failure::rule("the event is usable"),
     }
 }

@@ -109,8 +109,10 @@ impl Runner {
             released => {
                 let letter = self.letter(item, failure, first, now);
                 tx.conn().bury(&letter).await?;
-                if let Some(Release::Parked(id)) = released {
-                    tx.conn().unpark(*id).await?;
+                match released {
+                    Some(Release::Parked(id)) => tx.conn().unpark(*id).await?,
+                    Some(Release::Stash(id)) => tx.conn().remove_stashed(*id).await?,
+                    _ => {}
                 }
                 self.metrics.add_dead_letters(1);
             }
@@ -171,10 +173,15 @@ impl Runner {
         let mut tx = self.chapar.store().begin_read().await?;
         let letters = tx.conn().replay_requests(consumer, AT_ONCE).await?;
         let keys = tx.conn().released_keys(consumer, AT_ONCE).await?;
+        let started = tx.conn().stash_of_started(consumer, AT_ONCE).await?;
         let expired = tx.conn().stash_expired(consumer, self.chapar.clock().now()).await?;
         tx.rollback().await?;
         if expired {
             self.expire_stash().await?;
+        }
+        for stashed in started {
+            let item = self.boxed(stashed.arrival, Some(Release::Stash(stashed.id)));
+            self.apply_released(item).await?;
         }
         for letter in letters {
             let item = self.boxed(letter.arrival, Some(Release::Letter(letter.id)));

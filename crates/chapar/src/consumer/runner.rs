@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chapar_core::machine::lanes::Lanes;
-use chapar_core::port::{Delivery, Subscription, SubscriptionSpec, Token, Transport, TransportError};
+use chapar_core::port::{
+    Delivery, Subscription, SubscriptionSpec, Token, Transport, TransportError,
+};
 use jiff::Timestamp;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;

@@ -1,6 +1,7 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
+use chapar::core::machine::failure::FailurePolicy;
 use chapar::core::port::{SeekTo, Transport};
 use chapar::{Consumer, Cx, Failure};
 
@@ -9,6 +10,7 @@ use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
 on_each_store!(
     events_of_a_key_are_applied_once_and_in_order,
     a_redelivered_event_is_a_silent_no_op,
+    a_subscription_is_set_to_a_time_a_place_and_the_end,
     a_poison_event_parks_its_key_and_no_other_and_replay_drains_in_order,
     one_poison_in_a_batch_does_not_hold_back_the_batch,
     a_transient_failure_is_tried_again_and_order_holds,
@@ -16,6 +18,10 @@ on_each_store!(
     a_slow_handler_times_out_and_is_tried_again,
     what_was_under_way_at_a_stop_goes_on_at_the_next_start,
     a_replay_that_fails_again_goes_back_into_the_box,
+    a_panicking_handler_is_a_failure_like_any_other,
+    passed_followers_are_flagged,
+    a_consumer_that_stops_on_failure_stops_alone_and_goes_on_at_the_next_start,
+    what_comes_in_keeps_the_rules_of_what_goes_out,
 );
 
 fn patient(name: &str) -> Consumer {
@@ -50,6 +56,23 @@ async fn a_redelivered_event_is_a_silent_no_op(house: House) {
     stop(running).await;
 }
 
+async fn a_subscription_is_set_to_a_time_a_place_and_the_end(house: House) {
+    let running = house.run(patient("c").on(write_down)).await;
+    house.note("acme", "a", 0..5).await;
+    eventually("all are applied", async || house.applied("a").await.len() == 5).await;
+    let between = jiff::Timestamp::now();
+    house.note("acme", "a", 5..8).await;
+    eventually("all are applied", async || house.applied("a").await.len() == 8).await;
+    let metrics = running.metrics().consumer("c");
+    house.transport.seek("c", SeekTo::Time(between)).await.unwrap();
+    eventually("those after it came again", async || metrics.duplicates() == 3).await;
+    house.transport.seek("c", SeekTo::End).await.unwrap();
+    house.note("acme", "a", [8]).await;
+    eventually("only the new one came", async || house.applied("a").await.len() == 9).await;
+    assert_eq!(metrics.duplicates(), 3);
+    stop(running).await;
+}
+
 static MENDED: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
 
 /// Fails for number 3 of key `bad`, until it is mended.
@@ -77,7 +100,10 @@ async fn a_poison_event_parks_its_key_and_no_other_and_replay_drains_in_order(ho
     eventually("later ones park too", async || house.letters().await[0].followers == 4).await;
 
     let letter = house.letters().await.remove(0);
-    assert_eq!((letter.kind.as_str(), letter.error.as_str()), ("rule_violation", "number 3 is impossible"));
+    assert_eq!(
+        (letter.kind.as_str(), letter.error.as_str()),
+        ("rule_violation", "number 3 is impossible")
+    );
     let on_postgres = house.chapar.store().backend() == chapar::sql::Backend::Postgres;
     MENDED[usize::from(on_postgres)].store(true, Ordering::SeqCst);
     house.replay(&letter.id).await;
@@ -169,8 +195,7 @@ async fn what_was_under_way_at_a_stop_goes_on_at_the_next_start(house: House) {
 }
 
 async fn a_replay_that_fails_again_goes_back_into_the_box(house: House) {
-    let handler =
-        async |_: Noted, _: &mut Cx| Err::<(), Failure>(Failure::rule("never works"));
+    let handler = async |_: Noted, _: &mut Cx| Err::<(), Failure>(Failure::rule("never works"));
     let running = house.run(patient("c").on(handler)).await;
     house.note("acme", "a", 0..2).await;
     eventually("one letter", async || house.letters().await.len() == 1).await;
@@ -178,9 +203,112 @@ async fn a_replay_that_fails_again_goes_back_into_the_box(house: House) {
     house.replay(&letter.id).await;
     eventually("it is back", async || {
         let letters = house.letters().await;
-        letters.len() == 1 && letters[0].status == "open" && letters[0].attempts == letter.attempts + 1
+        letters.len() == 1
+            && letters[0].status == "open"
+            && letters[0].attempts == letter.attempts + 1
     })
     .await;
     assert_eq!(house.letters().await[0].followers, 1);
+    stop(running).await;
+}
+
+async fn a_panicking_handler_is_a_failure_like_any_other(house: House) {
+    let handler = async |noted: Noted, cx: &mut Cx| {
+        assert!(noted.key != "bad", "out of cheese");
+        write_down(noted, cx).await
+    };
+    let running = house.run(patient("c").on(handler).retry(2)).await;
+    house.note("acme", "bad", [1]).await;
+    house.note("acme", "good", [1]).await;
+    eventually("the neighbour flows", async || house.applied("good").await == [1]).await;
+    eventually("one letter", async || house.letters().await.len() == 1).await;
+    assert_eq!(house.letters().await[0].error, "the handler panicked: out of cheese");
+    stop(running).await;
+}
+
+async fn refuse_three(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
+    if noted.n == 3 { Err(Failure::rule("three")) } else { write_down(noted, cx).await }
+}
+
+async fn passed_followers_are_flagged(house: House) {
+    let consumer = patient("c").on(refuse_three).on_failure(FailurePolicy::PassAndFlag);
+    let running = house.run(consumer).await;
+    house.note("acme", "a", 1..6).await;
+    eventually("its followers go on", async || house.applied("a").await == [1, 2, 4, 5]).await;
+    let flagged = match house.chapar.store().backend() {
+        chapar::sql::Backend::Sqlite => {
+            "select count(*) from chapar_inbox where result = 'flagged'"
+        }
+        chapar::sql::Backend::Postgres => {
+            "select count(*) from chapar.inbox where result = 'flagged'"
+        }
+    };
+    assert_eq!(house.ints(flagged, vec![]).await, [2]);
+    stop(running).await;
+}
+
+async fn a_consumer_that_stops_on_failure_stops_alone_and_goes_on_at_the_next_start(house: House) {
+    let start = async |handler_fails: bool| {
+        let strict = patient("strict").on_failure(FailurePolicy::Stop);
+        let strict = if handler_fails { strict.on(refuse_three) } else { strict.on(write_down) };
+        let other = async |noted: Noted, cx: &mut Cx| {
+            write_down(Noted { key: format!("{}:other", noted.key), ..noted }, cx).await
+        };
+        let app = house.app().consumer("s", strict);
+        app.consumer("s", patient("other").on(other)).start().await.unwrap()
+    };
+    let running = start(true).await;
+    house.note("acme", "a", 1..6).await;
+    eventually("the other goes on", async || house.applied("a:other").await.len() == 5).await;
+    eventually("the strict one got this far", async || house.applied("a").await == [1, 2]).await;
+    assert!(house.letters().await.is_empty());
+    stop(running).await;
+    let running = start(false).await;
+    eventually("nothing was lost", async || house.applied("a").await.len() == 5).await;
+    assert_eq!(house.applied("a").await, [1, 2, 3, 4, 5]);
+    stop(running).await;
+}
+
+async fn what_comes_in_keeps_the_rules_of_what_goes_out(house: House) {
+    const TOPIC: &str = "melmastoon.ai_orchestrator.anomaly.detected.v1";
+    let handler = async |_: std::sync::Arc<chapar::Envelope>, _: &mut Cx| Ok(());
+    let running = house.run(patient("c").on_any(&[TOPIC], handler)).await;
+    let bare = serde_json::json!({
+        "eventId": "0190163d-8694-739b-aea5-966c26f8ad91",
+        "eventType": "melmastoon.ai_orchestrator.anomaly.detected",
+        "eventVersion": 1,
+        "schemaUri": "schemas://ai_orchestrator/anomaly/detected/v1#sha256-00",
+        "tenantId": "acme",
+        "correlationId": "01ARZ3NDEKTSV4RRFFQ69G5FAV",
+        "actorId": { "type": "system", "id": "ai" },
+        "occurredAt": "2026-01-01T00:00:00Z",
+        "producedBy": { "service": "ai-orchestrator-service", "instance": "1", "commit": "c", "region": "me-central1" },
+        "idempotencyKey": "k",
+        "payload": { "what": "odd" },
+        "metadata": {
+            "retentionClass": "cold", "dataResidency": "me-central1",
+            "orderingKey": "acme:1", "outboxId": "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+        }
+    });
+    house.publish_raw(TOPIC, "acme:1", bare.to_string().as_bytes()).await;
+    eventually("it is rejected", async || house.letters().await.len() == 1).await;
+    let letter = house.letters().await.remove(0);
+    assert_eq!(letter.kind, "rule_violation");
+    assert!(letter.error.starts_with("CH1005"), "{}", letter.error);
+    stop(running).await;
+}
+
+#[tokio::test]
+async fn a_reader_that_is_not_registered_for_a_cross_tenant_topic_is_refused_at_start() {
+    let house = House::on_sqlite().await;
+    const TOPIC: &str = "melmastoon.search_aggregation.listing.indexed.v1";
+    let consumer = || {
+        let handler = async |_: std::sync::Arc<chapar::Envelope>, _: &mut Cx| Ok(());
+        Consumer::new("c").on_any(&[TOPIC], handler)
+    };
+    let refused = house.app().consumer("billing-service", consumer()).start().await;
+    let error = refused.err().map(|error| error.to_string()).unwrap_or_default();
+    assert!(error.starts_with("CH1010"), "{error}");
+    let running = house.app().consumer("bff-consumer-service", consumer()).start().await.unwrap();
     stop(running).await;
 }

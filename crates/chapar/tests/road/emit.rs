@@ -102,7 +102,9 @@ async fn an_emitted_event_carries_the_chain_of_its_cause(house: House) {
     let read = async || {
         let sql = "select headers, body from chapar.log order by published_at";
         let sql = match house.chapar.store().backend() {
-            chapar::sql::Backend::Sqlite => "select headers, body from chapar_log order by published_at",
+            chapar::sql::Backend::Sqlite => {
+                "select headers, body from chapar_log order by published_at"
+            }
             chapar::sql::Backend::Postgres => sql,
         };
         let mut tx = house.chapar.store().begin_engine().await.unwrap();

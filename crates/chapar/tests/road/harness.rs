@@ -74,8 +74,9 @@ impl House {
         tx.commit().await.unwrap();
         let profile = Profile::builtin("melmastoon").unwrap();
         let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
-        let chapar =
-            Chapar::builder(store.clone(), profile, Arc::new(Melmastoon)).producer(producer).build();
+        let chapar = Chapar::builder(store.clone(), profile, Arc::new(Melmastoon))
+            .producer(producer)
+            .build();
         let transport = Arc::new(SqlTransport::new(store, "house"));
         House { chapar, transport, url, _place: place }
     }
@@ -89,7 +90,12 @@ impl House {
     }
 
     /// Appends notes in one transaction each, as a service would.
-    pub(crate) async fn note(&self, tenant: &str, key: &str, numbers: impl IntoIterator<Item = i64>) {
+    pub(crate) async fn note(
+        &self,
+        tenant: &str,
+        key: &str,
+        numbers: impl IntoIterator<Item = i64>,
+    ) {
         for n in numbers {
             let tenant: Tenant = tenant.parse().unwrap();
             let mut tx = self.chapar.begin(&tenant).await.unwrap();
@@ -104,6 +110,7 @@ impl House {
         let message = Outgoing {
             id: format!("raw-{}", body.len()).parse().unwrap(),
             topic: topic.into(),
+            tenant: "platform".into(),
             key: Some(key.into()),
             headers: vec![],
             body: body.to_vec().into(),

@@ -13,6 +13,7 @@ on_each_store!(
     a_disarmed_timer_does_not_fire,
     a_stale_timer_is_a_recorded_no_op,
     an_early_event_waits_for_its_saga,
+    an_early_event_waits_for_a_saga_that_a_command_starts,
     an_early_event_whose_saga_never_comes_is_dead_lettered_and_can_be_replayed,
     a_late_event_meets_the_tombstone,
     compensations_run_in_reverse_and_a_failing_one_leaves_the_saga_stuck,
@@ -69,7 +70,7 @@ async fn history(house: &House, key: &str) -> Vec<HistoryEntry> {
 
 async fn state(house: &House, key: &str) -> Option<(String, Option<String>)> {
     let mut tx = house.chapar.store().begin_engine().await.unwrap();
-    let saga = tx.conn().load_saga("count", key).await.unwrap();
+    let saga = tx.conn().load_saga("count", key, "").await.unwrap();
     saga.map(|saga| (saga.state, saga.outcome))
 }
 
@@ -152,6 +153,33 @@ async fn an_early_event_waits_for_its_saga(house: House) {
     assert_eq!(stashed().await.lost, 0);
 }
 
+async fn an_early_event_waits_for_a_saga_that_a_command_starts(house: House) {
+    let consumer = Consumer::new("c").on(count);
+    let consumer = consumer.backoff(Duration::from_millis(10), Duration::from_millis(50));
+    let running = house.run(consumer).await;
+    house.note("acme", "a", [5, 6]).await;
+    let verdict = || async {
+        let mut tx = house.chapar.store().begin_engine().await.unwrap();
+        tx.conn().verdict().await.unwrap()
+    };
+    eventually("both have come", async || verdict().await.in_flight == 0).await;
+    let cause = chapar::core::Cause {
+        tenant: "acme".parse().unwrap(),
+        correlation: "01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap(),
+        causation: None,
+        actor: None,
+        trace: None,
+    };
+    let mut cx = Cx::begin(&house.chapar, cause).await.unwrap();
+    Saga::start(&mut cx, COUNT, "a", "open", Count { seen: vec![] }).await.unwrap();
+    cx.commit().await.unwrap();
+    house.note("acme", "a", [9]).await;
+    in_state(&house, "a", "closed").await;
+    let notes: Vec<_> = history(&house, "a").await.into_iter().map(|entry| entry.note).collect();
+    assert_eq!(notes, ["started", "5 came", "6 came", "nine came"]);
+    stop(running).await;
+}
+
 async fn an_early_event_whose_saga_never_comes_is_dead_lettered_and_can_be_replayed(house: House) {
     let running = start(&house).await;
     house.note("acme", "a", [5]).await;
@@ -170,9 +198,7 @@ async fn a_late_event_meets_the_tombstone(house: House) {
     let late = "select count(*) from chapar_inbox where result = 'noop'";
     let late = match house.chapar.store().backend() {
         chapar::sql::Backend::Sqlite => late,
-        chapar::sql::Backend::Postgres => {
-            "select count(*) from chapar.inbox where result = 'noop'"
-        }
+        chapar::sql::Backend::Postgres => "select count(*) from chapar.inbox where result = 'noop'",
     };
     eventually("the late one is a no-op", async || house.ints(late, vec![]).await == [1]).await;
     assert_eq!(state(&house, "a").await, Some(("closed".into(), Some("completed".into()))));

@@ -89,7 +89,8 @@ impl Report {
     }
 
     fn print_text(&self) {
-        let verdict = if self.is_sound() { bold("every promise held") } else { red("a promise was broken") };
+        let verdict =
+            if self.is_sound() { bold("every promise held") } else { red("a promise was broken") };
         println!("{verdict}");
         println!("  lost                {:>10}", self.lost);
         println!("  applied twice       {:>10}", self.applied_twice);
@@ -98,7 +99,10 @@ impl Report {
         println!("  events applied      {:>10}", self.events_applied);
         println!("  duplicates skipped  {:>10}", self.duplicates_skipped);
         println!("  dead letters        {:>10}", self.dead_letters);
-        println!("  this run            {:>10.1} bookings/s, {:.0} events/s", self.bookings_per_second, self.events_per_second);
+        println!(
+            "  this run            {:>10.1} bookings/s, {:.0} events/s",
+            self.bookings_per_second, self.events_per_second
+        );
         println!("  longest outbox lag  {:>10.2} s", self.outbox_lag_seconds);
         println!("bookings");
         for (state, count) in &self.sagas {

@@ -1,7 +1,8 @@
 //! The real program on a place of its own, and its books read by somebody else.
+#![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -23,9 +24,14 @@ pub(crate) struct Running {
 impl Hotel {
     pub(crate) fn on_sqlite() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let file = folder.path().join("hotel.db");
+        let hotel = Self::at(&folder.path().join("hotel.db"));
+        Hotel { _place: Box::new(folder), ..hotel }
+    }
+
+    /// On a file in somebody else's folder.
+    pub(crate) fn at(file: &Path) -> Self {
         let store = format!("sqlite:{}", file.display());
-        Hotel { store, file: Some(file), _place: Box::new(folder) }
+        Hotel { store, file: Some(file.to_owned()), _place: Box::new(()) }
     }
 
     pub(crate) fn on_postgres(server: &servers::Postgres) -> Self {
@@ -113,7 +119,9 @@ impl Books {
 
     fn ask(&self, query: &str) -> String {
         let output = match &self.file {
-            Some(file) => Command::new("python3").args(["-c", SQLITE, &file.display().to_string(), query]).output(),
+            Some(file) => Command::new("python3")
+                .args(["-c", SQLITE, &file.display().to_string(), query])
+                .output(),
             None => Command::new("psql").args([&self.store, "-Atqc", query]).output(),
         };
         let output = output.unwrap();

@@ -13,6 +13,8 @@ pub struct Outgoing {
     pub id: Id,
     /// Where it goes.
     pub topic: String,
+    /// Whose it is.
+    pub tenant: String,
     /// Messages of one key are delivered in the order they were acknowledged in.
     pub key: Option<String>,
     /// Headers.

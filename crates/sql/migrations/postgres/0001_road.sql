@@ -401,7 +401,7 @@ create function chapar.emit(
     subject text, tenant text, key text, payload jsonb,
     idempotency_key text default null, aggregate_type text default '',
     correlation_id text default null, causation_id text default null,
-    actor jsonb default null, metadata jsonb default '{}'
+    actor jsonb default null, metadata jsonb default '{}', ai_provenance jsonb default null
 ) returns text
 language plpgsql
 as $$
@@ -424,6 +424,7 @@ begin
         id, emit.tenant, emit.subject, ordering_key, chapar.shard(ordering_key),
         emit.aggregate_type, emit.key, emit.idempotency_key, sha256(body),
         coalesce(emit.correlation_id, id), emit.causation_id, false,
-        jsonb_build_object('actor', emit.actor, 'metadata', emit.metadata)::text, body);
+        jsonb_build_object('actor', emit.actor, 'metadata', emit.metadata,
+                           'aiProvenance', emit.ai_provenance)::text, body);
 end
 $$;
