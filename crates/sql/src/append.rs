@@ -1,5 +1,8 @@
+use std::collections::HashSet;
+
 use bytes::Bytes;
 use chapar_core::port::Shard;
+use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::conn::Conn;
@@ -113,60 +116,104 @@ impl Conn<'_> {
     }
 
     async fn append_sqlite(&mut self, events: &[&Append]) -> Result<Vec<String>, StoreError> {
+        // One statement for all events: each one is a trip to SQLite's thread and back.
+        static INSERT: Statement = Statement::new(
+            "insert into chapar.outbox (event_id, tenant, topic, ordering_key, shard, \
+             aggregate_type, aggregate_id, idempotency_key, correlation_id, causation_id, sealed, \
+             headers, body, written_at) \
+             select e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 4, \
+             e.value ->> 5, e.value ->> 6, e.value ->> 7, e.value ->> 8, e.value ->> 9, 1, \
+             e.value ->> 10, unhex(e.value ->> 11), clock_timestamp() from json_each($1) e \
+             order by e.key",
+        );
+        let ids = self.claim_intents(events).await?;
+        let fresh = events.iter().zip(&ids).filter(|(event, id)| event.event_id == **id);
+        let rows: Vec<_> = fresh
+            .map(|(event, _)| {
+                json!([
+                    event.event_id,
+                    event.tenant,
+                    event.topic,
+                    event.ordering_key,
+                    event.home(),
+                    event.aggregate_type,
+                    event.aggregate_id,
+                    event.idempotency_key,
+                    event.correlation_id,
+                    event.causation_id,
+                    event.headers,
+                    hex(&event.body),
+                ])
+            })
+            .collect();
+        if !rows.is_empty() {
+            self.run(&INSERT, vec![serde_json::Value::from(rows).to_string().into()]).await?;
+        }
+        Ok(ids)
+    }
+
+    /// The id of each event, or of the first one with the same intent and payload.
+    async fn claim_intents(&mut self, events: &[&Append]) -> Result<Vec<String>, StoreError> {
         static CLAIM: Statement = Statement::new(
             "insert into chapar.idempotency (tenant, topic, key, event_id, payload_hash, created_at) \
-             values ($1, $2, $3, $4, $5, clock_timestamp()) on conflict do nothing",
+             select e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, \
+             unhex(e.value ->> 4), clock_timestamp() from json_each($1) e where true \
+             order by e.key on conflict do nothing returning event_id",
         );
         static FIRST: Statement = Statement::new(
             "select event_id, payload_hash from chapar.idempotency \
              where tenant = $1 and topic = $2 and key = $3",
         );
-        static INSERT: Statement = Statement::new(
-            "insert into chapar.outbox (event_id, tenant, topic, ordering_key, shard, \
-             aggregate_type, aggregate_id, idempotency_key, correlation_id, causation_id, sealed, \
-             headers, body, written_at) \
-             values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, 1, $11, $12, clock_timestamp())",
-        );
+        let intents: Vec<_> = events
+            .iter()
+            .filter_map(|event| {
+                let key = event.idempotency_key.as_ref()?;
+                let hash = hex(&event.payload_hash);
+                Some(json!([event.tenant, event.topic, key, event.event_id, hash]))
+            })
+            .collect();
+        let mut claimed = HashSet::new();
+        if !intents.is_empty() {
+            let intents = serde_json::Value::from(intents).to_string();
+            for row in self.query(&CLAIM, vec![intents.into()]).await? {
+                claimed.insert(row.get::<String>(0)?);
+            }
+        }
         let mut ids = Vec::with_capacity(events.len());
         for event in events {
-            if let Some(key) = &event.idempotency_key {
-                let intent = || vec![(&event.tenant).into(), (&event.topic).into(), key.into()];
-                let mut claim = intent();
-                claim.extend([(&event.event_id).into(), event.payload_hash.as_slice().into()]);
-                if self.run(&CLAIM, claim).await? == 0 {
-                    let rows = self.query(&FIRST, intent()).await?;
-                    let first =
-                        rows.first().ok_or(StoreError::Cell { column: 0, expected: "a row" })?;
-                    let (id, hash): (String, Bytes) = (first.get(0)?, first.get(1)?);
-                    if hash != event.payload_hash.as_slice() {
-                        return Err(StoreError::IdempotencyConflict(format!(
-                            "the idempotency key {key} of {} was used for another payload, in event {id}",
-                            event.topic
-                        )));
-                    }
-                    ids.push(id);
-                    continue;
-                }
+            let Some(key) = &event.idempotency_key else {
+                ids.push(event.event_id.clone());
+                continue;
+            };
+            if claimed.contains(&event.event_id) {
+                ids.push(event.event_id.clone());
+                continue;
             }
-            let args = vec![
-                (&event.event_id).into(),
-                (&event.tenant).into(),
-                (&event.topic).into(),
-                event.ordering_key.as_deref().into(),
-                event.home().into(),
-                (&event.aggregate_type).into(),
-                (&event.aggregate_id).into(),
-                event.idempotency_key.as_deref().into(),
-                (&event.correlation_id).into(),
-                event.causation_id.as_deref().into(),
-                (&event.headers).into(),
-                (&event.body).into(),
-            ];
-            self.run(&INSERT, args).await?;
-            ids.push(event.event_id.clone());
+            let intent = vec![(&event.tenant).into(), (&event.topic).into(), key.into()];
+            let rows = self.query(&FIRST, intent).await?;
+            let first = rows.first().ok_or(StoreError::Cell { column: 0, expected: "a row" })?;
+            let (id, hash): (String, Bytes) = (first.get(0)?, first.get(1)?);
+            if hash != event.payload_hash.as_slice() {
+                return Err(StoreError::IdempotencyConflict(format!(
+                    "the idempotency key {key} of {} was used for another payload, in event {id}",
+                    event.topic
+                )));
+            }
+            ids.push(id);
         }
         Ok(ids)
     }
+}
+
+/// Bytes for a JSON text that SQLite turns back with `unhex`.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
 }
 
 impl Append {

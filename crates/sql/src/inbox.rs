@@ -49,9 +49,11 @@ impl Conn<'_> {
         const POSTGRES: &str = "insert into chapar.inbox (consumer, event_id, tenant, topic, result) \
              select $1, e.id, $2, e.topic, 'ok' from unnest($3::text[], $4::text[]) as e(id, topic) \
              on conflict do nothing returning event_id";
+        // One statement for all: each one is a trip to SQLite's thread and back.
         static SQLITE: Statement = Statement::new(
             "insert into chapar.inbox (consumer, event_id, tenant, topic, received_at, processed_at, result) \
-             values ($1, $2, $3, $4, clock_timestamp(), clock_timestamp(), 'ok') on conflict do nothing",
+             select $1, e.value ->> 0, $2, e.value ->> 1, clock_timestamp(), clock_timestamp(), 'ok' \
+             from json_each($3) e where true on conflict do nothing returning event_id",
         );
         // Sorted, so that two processes with overlapping batches wait in the same order.
         let mut events = events.to_vec();
@@ -66,11 +68,10 @@ impl Conn<'_> {
             }
             return Ok(claimed);
         }
-        for (id, topic) in events {
-            let args = vec![consumer.into(), id.into(), tenant.into(), topic.into()];
-            if self.run(&SQLITE, args).await? == 1 {
-                claimed.insert(id.to_owned());
-            }
+        let pairs = serde_json::to_string(&events).unwrap_or_else(|_| "[]".to_owned());
+        let args = vec![consumer.into(), tenant.into(), pairs.into()];
+        for row in self.query(&SQLITE, args).await? {
+            claimed.insert(row.get(0)?);
         }
         Ok(claimed)
     }

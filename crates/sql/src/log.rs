@@ -14,9 +14,10 @@ use chapar_core::port::{
     BoxFuture, Delivery, Features, Outgoing, Position, Receipt, SeekTo, Subscription,
     SubscriptionSpec, Token, TopicSpec, Transport, TransportError,
 };
+use serde_json::json;
 use tokio::sync::Mutex;
 
-use crate::append::Append;
+use crate::append::{Append, hex};
 use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::outbox::{from_json_pairs, to_json_pairs};
@@ -193,8 +194,8 @@ async fn publish(conn: &mut Conn<'_>, batch: &[Outgoing]) -> Result<Vec<Receipt>
         "select log_partition, next_offset from chapar.log_heads order by log_partition",
     );
     static LOCK: Statement = Statement::new(
-        "update chapar.log_heads set next_offset = next_offset where log_partition = $1 \
-         returning next_offset",
+        "select log_partition, next_offset from chapar.log_heads where log_partition = any($1) \
+         order by log_partition for update",
     );
     static KNOWN: Statement = Statement::new(
         "select event_id, log_partition, log_offset from chapar.log where event_id = any($1)",
@@ -208,11 +209,11 @@ async fn publish(conn: &mut Conn<'_>, batch: &[Outgoing]) -> Result<Vec<Receipt>
     };
     // Locks are taken in ascending order, so that two relays cannot deadlock.
     let touched: BTreeSet<u32> = batch.iter().map(home).collect();
+    let touched: Vec<i64> = touched.into_iter().map(i64::from).collect();
     let mut heads = HashMap::new();
-    for partition in touched {
-        let rows = conn.query(&LOCK, vec![partition.into()]).await?;
-        let row = rows.first().ok_or(StoreError::Cell { column: 0, expected: "a head" })?;
-        heads.insert(partition, row.get::<i64>(0)? as u64);
+    for row in conn.query(&LOCK, vec![touched.into()]).await? {
+        let head = position(&row, 0)?;
+        heads.insert(head.partition, head.offset);
     }
     let ids = batch.iter().map(|message| message.id.to_string()).collect::<Vec<_>>();
     let mut known: HashMap<String, Position> = HashMap::new();
@@ -250,7 +251,9 @@ async fn insert(
          $4::text[], $5::text[], $6::text[], $7::text[], $8::bytea[])";
     static SQLITE: Statement = Statement::new(
         "insert into chapar.log (log_partition, log_offset, event_id, tenant, topic, ordering_key, \
-         headers, body, published_at) values ($1, $2, $3, $4, $5, $6, $7, $8, clock_timestamp())",
+         headers, body, published_at) select e.value ->> 0, e.value ->> 1, e.value ->> 2, \
+         e.value ->> 3, e.value ->> 4, e.value ->> 5, e.value ->> 6, unhex(e.value ->> 7), \
+         clock_timestamp() from json_each($1) e",
     );
     if let Conn::Postgres(conn) = conn {
         let column = |get: &dyn Fn(&(String, &Outgoing, Position)) -> String| {
@@ -269,19 +272,20 @@ async fn insert(
             .await?;
         return Ok(());
     }
-    for (id, message, position) in fresh {
-        let args = vec![
-            position.partition.into(),
-            (position.offset as i64).into(),
-            id.into(),
-            (&message.tenant).into(),
-            (&message.topic).into(),
-            message.key.as_deref().into(),
-            to_json_pairs(&message.headers).into(),
-            (&message.body).into(),
-        ];
-        conn.run(&SQLITE, args).await?;
-    }
+    let row = |(id, message, position): &(String, &Outgoing, Position)| {
+        json!([
+            position.partition,
+            position.offset,
+            id,
+            message.tenant,
+            message.topic,
+            message.key,
+            to_json_pairs(&message.headers),
+            hex(&message.body),
+        ])
+    };
+    let rows: Vec<_> = fresh.iter().map(row).collect();
+    conn.run(&SQLITE, vec![serde_json::Value::from(rows).to_string().into()]).await?;
     Ok(())
 }
 

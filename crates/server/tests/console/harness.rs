@@ -127,6 +127,7 @@ pub(crate) async fn start_saga(store: &Store, key: &str, state: &str, outcome: O
         version: 2,
         correlation_id: "01J9Z3CORRELATION".into(),
         outcome: outcome.map(str::to_owned),
+        stashed: false,
     };
     let step = |version, from: Option<&str>, to: &str, note: &str| HistoryEntry {
         version,
