@@ -86,8 +86,14 @@ pub(crate) struct EffectWorker {
     pub(crate) stop: CancellationToken,
 }
 
-const AT_ONCE: usize = 32;
+const AT_ONCE: usize = 64;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+
+/// A call that has ended, one way or the other.
+struct Ended {
+    due: DueEffect,
+    outcome: EffectOutcome,
+}
 
 impl EffectWorker {
     pub(crate) async fn run(self) {
@@ -96,7 +102,11 @@ impl EffectWorker {
         let longest = self.tasks.values().map(|task| task.timeout).max().unwrap_or_default();
         let hold = longest + Duration::from_secs(5);
         while !self.stop.is_cancelled() {
-            while calls.try_join_next().is_some() {}
+            let mut ended = Vec::new();
+            while let Some(call) = calls.try_join_next() {
+                ended.extend(call.ok().flatten());
+            }
+            self.complete_all(ended).await;
             let room = AT_ONCE - calls.len().min(AT_ONCE);
             let due = match room {
                 0 => Vec::new(),
@@ -105,20 +115,24 @@ impl EffectWorker {
                     Vec::new()
                 }),
             };
-            if due.is_empty() {
-                tokio::select! {
-                    Some(_) = calls.join_next() => {}
-                    () = self.chapar.store().nudged(LOOK_EVERY) => {}
-                    () = self.stop.cancelled() => {}
-                }
-                continue;
-            }
+            let idle = due.is_empty();
             for effect in due {
                 let worker = self.clone();
                 calls.spawn(async move { worker.call(effect).await });
             }
+            if idle {
+                tokio::select! {
+                    Some(call) = calls.join_next() => {
+                        self.complete_all(call.ok().flatten().into_iter().collect()).await;
+                    }
+                    () = self.chapar.store().nudged(LOOK_EVERY) => {}
+                    () = self.stop.cancelled() => {}
+                }
+            }
         }
-        while calls.join_next().await.is_some() {}
+        while let Some(call) = calls.join_next().await {
+            self.complete_all(call.ok().flatten().into_iter().collect()).await;
+        }
     }
 
     async fn take(&self, hold: Duration, limit: i64) -> Result<Vec<DueEffect>, Failure> {
@@ -137,16 +151,27 @@ impl EffectWorker {
         Ok(due)
     }
 
-    async fn call(&self, due: DueEffect) {
-        let Err(failure) = self.attempt(&due).await else { return };
-        // The row is still pending: the call is made again, with the same key.
+    /// Makes one attempt; nothing comes of one that is to be made again.
+    async fn call(&self, due: DueEffect) -> Option<Ended> {
+        match self.attempt(&due).await {
+            Ok(Some(outcome)) => Some(Ended { due, outcome }),
+            Ok(None) => None,
+            Err(failure) => {
+                self.put_off(&due, &failure).await;
+                None
+            }
+        }
+    }
+
+    /// The row is still pending: the call is made again, with the same key.
+    async fn put_off(&self, due: &DueEffect, failure: &Failure) {
         error!(
             effect = due.id, kind = due.kind, tenant_id = due.tenant, %failure,
             "the outcome of an effect could not be recorded"
         );
         let now = self.chapar.clock().now();
         let again = now.saturating_add(Duration::from_secs(1)).unwrap_or(now);
-        if let Err(failure) = self.postpone(&due, again, &failure.to_string()).await {
+        if let Err(failure) = self.postpone(due, again, &failure.to_string()).await {
             warn!(effect = due.id, %failure, "it comes up again when its hold is over");
         }
     }
@@ -158,7 +183,7 @@ impl EffectWorker {
         Ok(())
     }
 
-    async fn attempt(&self, due: &DueEffect) -> Result<(), Failure> {
+    async fn attempt(&self, due: &DueEffect) -> Result<Option<EffectOutcome>, Failure> {
         let Some(task) = self.tasks.get(&due.kind) else {
             return Err(Failure::rule(format!("no task for effects of kind {}", due.kind)));
         };
@@ -182,41 +207,62 @@ impl EffectWorker {
                 let first = due.first_failed_at.unwrap_or(now);
                 match task.retry.after(effect.attempt, first, now, fastrand::f64()) {
                     Next::GiveUp => Err(reason),
-                    Next::RetryAt(at) => return self.postpone(due, at, &reason).await,
+                    Next::RetryAt(at) => {
+                        self.postpone(due, at, &reason).await?;
+                        return Ok(None);
+                    }
                 }
             }
         };
-        let outcome = EffectOutcome {
-            request: effect.request,
-            idempotency_key: due.idempotency_key.clone(),
-            result,
-        };
-        self.complete(task, due, outcome).await
+        let idempotency_key = due.idempotency_key.clone();
+        Ok(Some(EffectOutcome { request: effect.request, idempotency_key, result }))
     }
 
-    async fn complete(
-        &self,
-        task: &EffectTask,
-        due: &DueEffect,
-        outcome: EffectOutcome,
-    ) -> Result<(), Failure> {
-        let cause: Cause = serde_json::from_slice(&due.cause)?;
-        let mut tx = self.chapar.store().begin(&due.tenant).await?;
-        let (status, error) = match &outcome.result {
-            Ok(_) => ("done", None),
-            Err(reason) => ("failed", Some(reason.as_str())),
-        };
-        if !tx.conn().finish_effect(due.id, status, error).await? {
-            return Ok(());
+    /// Records outcomes in one transaction; if one of them fails, each in its own.
+    async fn complete_all(&self, mut ended: Vec<Ended>) {
+        if ended.is_empty() {
+            return;
         }
-        let chapar = self.chapar.for_service(&task.service);
-        let origin = format!("effect {}", task.kind);
-        let mut cx = Cx::new(tx, chapar, cause, self.states.clone(), origin);
-        (task.complete)(outcome, &mut cx).await?;
-        cx.flush().await?;
-        cx.into_tx().commit().await?;
+        ended.sort_by(|a, b| a.due.tenant.cmp(&b.due.tenant));
+        if self.complete(&ended).await.is_ok() {
+            return;
+        }
+        for one in ended {
+            if let Err(failure) = self.complete(std::slice::from_ref(&one)).await {
+                self.put_off(&one.due, &failure).await;
+            }
+        }
+    }
+
+    async fn complete(&self, ended: &[Ended]) -> Result<(), Failure> {
+        let mut tx = self.chapar.store().begin_raw().await?;
+        let mut tenant = None;
+        let mut done = 0;
+        for Ended { due, outcome } in ended {
+            if tenant != Some(&due.tenant) {
+                tx.become_service(&due.tenant).await?;
+                tenant = Some(&due.tenant);
+            }
+            let (status, error) = match &outcome.result {
+                Ok(_) => ("done", None),
+                Err(reason) => ("failed", Some(reason.as_str())),
+            };
+            if !tx.conn().finish_effect(due.id, status, error).await? {
+                continue;
+            }
+            let task = self.tasks.get(&due.kind).ok_or_else(|| Failure::rule("unknown kind"))?;
+            let chapar = self.chapar.for_service(&task.service);
+            let cause: Cause = serde_json::from_slice(&due.cause)?;
+            let origin = format!("effect {}", task.kind);
+            let mut cx = Cx::new(tx, chapar, cause, self.states.clone(), origin);
+            (task.complete)(outcome.clone(), &mut cx).await?;
+            cx.flush().await?;
+            tx = cx.into_tx();
+            done += 1;
+        }
+        tx.commit().await?;
         self.chapar.store().nudge();
-        self.metrics.add_effects_done(1);
+        self.metrics.add_effects_done(done);
         Ok(())
     }
 }
