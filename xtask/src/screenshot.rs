@@ -38,20 +38,10 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
 fn start(folder: &std::path::Path) -> Result<(Child, String)> {
     let mut hotel = Command::new("cargo")
-        .args([
-            "run",
-            "--quiet",
-            "--release",
-            "--",
-            "up",
-            "--listen",
-            "127.0.0.1:0",
-            "--rate",
-            "20",
-            "--file",
-        ])
-        .arg(folder.join("chapar.db"))
-        .current_dir(root())
+        .args(["run", "--quiet", "--release", "--manifest-path"])
+        .arg(root().join("Cargo.toml"))
+        .args(["--", "up", "--listen", "127.0.0.1:0", "--rate", "20"])
+        .current_dir(folder)
         .stdin(Stdio::null())
         .stderr(Stdio::piped())
         .spawn()
@@ -67,7 +57,7 @@ fn start(folder: &std::path::Path) -> Result<(Child, String)> {
 
 fn take(options: &Options, chromium: &servers::Endpoint, address: &str) -> Result<()> {
     let browser = Browser::open(chromium)?;
-    browser.resize(1280, 1130)?;
+    browser.resize(1280, 1640)?;
     browser.goto(address)?;
     eprintln!("waiting {} s for traffic to show", options.after);
     std::thread::sleep(Duration::from_secs(options.after));
