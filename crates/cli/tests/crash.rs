@@ -7,6 +7,7 @@ mod hotel;
 
 use std::time::Duration;
 
+use chapar_testkit::servers::{Kind, Launch};
 use chapar_testkit::{need, servers};
 use hotel::Hotel;
 
@@ -43,6 +44,26 @@ fn on_postgres_twenty_kills_lose_nothing_and_apply_nothing_twice() {
     // A dead process keeps its leases for four seconds, so some kills come before and some
     // after the next one has taken over.
     torture(&Hotel::on_postgres(&server), 6000);
+}
+
+#[test]
+fn a_database_that_crashes_under_traffic_loses_nothing_that_was_committed() {
+    let mut server = need!(Launch::of(Kind::Postgres).setting("fsync", "on").start());
+    let hotel = Hotel::on_postgres(&servers::Postgres::from(&server));
+    let mut running = hotel.start(&["--rate", "40", "--format", "json"]);
+    running.wait_until_ready();
+    for _ in 0..3 {
+        std::thread::sleep(Duration::from_millis(1200));
+        server.kill();
+        std::thread::sleep(Duration::from_millis(300));
+        server.restart().unwrap();
+    }
+    std::thread::sleep(Duration::from_secs(2));
+    running.interrupt();
+    let report = hotel.finish();
+    assert_eq!((&report["lost"], &report["in_flight"]), (&0.into(), &0.into()), "{report:#}");
+    assert!(report["events_applied"].as_i64().unwrap() > 200, "{report:#}");
+    hotel.books().check();
 }
 
 #[test]

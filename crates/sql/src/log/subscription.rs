@@ -1,307 +1,31 @@
-//! The transport that needs no broker: a log in the database.
-//!
-//! Partitions have dense offsets. Publishing locks the head of a partition until commit, so
-//! offsets become visible in their own order and a reader that has seen one has seen all before
-//! it. A subscription keeps one cursor per partition, and one process at a time owns it, by a
-//! lease with an epoch.
+//! Reading the log: one process's part of a subscription.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use chapar_core::port::{
-    BoxFuture, Delivery, Features, Outgoing, Position, Receipt, SeekTo, Subscription,
-    SubscriptionSpec, Token, TopicSpec, Transport, TransportError,
-};
-use serde_json::json;
+use chapar_core::port::{BoxFuture, Delivery, Position, Subscription, Token, TransportError};
 use tokio::sync::Mutex;
 
-use crate::append::{Append, hex};
+use super::{SqlTransport, position, unavailable};
 use crate::conn::Conn;
 use crate::error::StoreError;
-use crate::outbox::{from_json_pairs, to_json_pairs};
+use crate::outbox::from_json_pairs;
 use crate::statement::Statement;
-use crate::store::Store;
 use crate::value::Row;
 
-/// A transport in a store.
-#[derive(Debug, Clone)]
-pub struct SqlTransport {
-    store: Store,
-    owner: Arc<str>,
-    lease: Duration,
-}
-
-impl SqlTransport {
-    /// A transport in this store. `owner` names this process among others, and must differ
-    /// between two that run at once.
-    pub fn new(store: Store, owner: &str) -> Self {
-        SqlTransport { store, owner: owner.into(), lease: Duration::from_secs(4) }
-    }
-
-    /// How long a process that has died keeps its partitions. Default 4 s.
-    pub fn lease(mut self, lease: Duration) -> Self {
-        self.lease = lease;
-        self
-    }
-}
-
-impl Transport for SqlTransport {
-    fn features(&self) -> Features {
-        Features {
-            ordered_in_flight: true,
-            seek_time: true,
-            seek_position: true,
-            delayed_nack: true,
-            mebibyte: true,
-        }
-    }
-
-    fn apply<'a>(
-        &'a self,
-        _topics: &'a [TopicSpec],
-        subscriptions: &'a [SubscriptionSpec],
-    ) -> BoxFuture<'a, Result<(), TransportError>> {
-        Box::pin(async move {
-            let mut tx = self.store.begin_engine().await.map_err(unavailable)?;
-            for spec in subscriptions {
-                subscribe(&mut tx.conn(), spec).await.map_err(unavailable)?;
-            }
-            tx.commit().await.map_err(unavailable)
-        })
-    }
-
-    fn publish(&self, batch: Vec<Outgoing>) -> BoxFuture<'_, Vec<Result<Receipt, TransportError>>> {
-        Box::pin(async move {
-            // One transaction for all: either every message is durable, or none.
-            match self.publish_all(&batch).await {
-                Ok(receipts) => receipts.into_iter().map(Ok).collect(),
-                Err(error) => {
-                    let text = error.to_string();
-                    let fail = |_| match error.is_retryable() {
-                        true => Err(TransportError::Unavailable(text.clone())),
-                        false => Err(TransportError::Refused(text.clone())),
-                    };
-                    batch.iter().map(fail).collect()
-                }
-            }
-        })
-    }
-
-    fn subscribe<'a>(
-        &'a self,
-        spec: &'a SubscriptionSpec,
-    ) -> BoxFuture<'a, Result<Box<dyn Subscription>, TransportError>> {
-        Box::pin(async move {
-            self.apply(&[], std::slice::from_ref(spec)).await?;
-            let subscription = SqlSubscription {
-                transport: self.clone(),
-                name: spec.name.clone(),
-                max_in_flight: spec.max_in_flight,
-                state: Mutex::new(State::default()),
-            };
-            Ok(Box::new(subscription) as Box<dyn Subscription>)
-        })
-    }
-
-    fn seek<'a>(
-        &'a self,
-        subscription: &'a str,
-        to: SeekTo,
-    ) -> BoxFuture<'a, Result<(), TransportError>> {
-        Box::pin(async move {
-            let mut tx = self.store.begin_engine().await.map_err(unavailable)?;
-            seek(&mut tx.conn(), subscription, to).await.map_err(unavailable)?;
-            tx.commit().await.map_err(unavailable)?;
-            self.store.nudge();
-            Ok(())
-        })
-    }
-}
-
-impl SqlTransport {
-    async fn publish_all(&self, batch: &[Outgoing]) -> Result<Vec<Receipt>, StoreError> {
-        let mut tx = self.store.begin_engine().await?;
-        let receipts = publish(&mut tx.conn(), batch).await?;
-        tx.commit().await?;
-        self.store.nudge();
-        Ok(receipts)
-    }
-}
-
-fn unavailable(error: StoreError) -> TransportError {
-    TransportError::Unavailable(error.to_string())
-}
-
-async fn subscribe(conn: &mut Conn<'_>, spec: &SubscriptionSpec) -> Result<(), StoreError> {
-    static TOPIC: Statement = Statement::new(
-        "insert into chapar.subscriptions (subscription, topic) values ($1, $2) on conflict do nothing",
-    );
-    static OTHERS: Statement = Statement::new(
-        "delete from chapar.subscriptions where subscription = $1 and not (topic = any($2))",
-    );
-    // A new subscription starts with the first message that is kept: nothing is lost to one
-    // that is set up late.
-    static CURSORS: Statement = Statement::new(
-        "insert into chapar.cursors (subscription, log_partition, acked_offset) \
-         select $1, log_partition, 0 from chapar.log_heads where true on conflict do nothing",
-    );
-    for topic in &spec.topics {
-        conn.run(&TOPIC, vec![(&spec.name).into(), topic.into()]).await?;
-    }
-    conn.run(&OTHERS, vec![(&spec.name).into(), spec.topics.clone().into()]).await?;
-    conn.run(&CURSORS, vec![(&spec.name).into()]).await?;
-    Ok(())
-}
-
-async fn seek(conn: &mut Conn<'_>, subscription: &str, to: SeekTo) -> Result<(), StoreError> {
-    // A new epoch makes every owner read its cursor again before it acknowledges anything.
-    static TO_OFFSET: Statement = Statement::new(
-        "update chapar.cursors set acked_offset = $3, owner = null, epoch = epoch + 1, \
-         expires_at = clock_timestamp() where subscription = $1 and log_partition = $2",
-    );
-    static TO_END: Statement = Statement::new(
-        "update chapar.cursors as c set acked_offset = (select next_offset - 1 from chapar.log_heads h \
-         where h.log_partition = c.log_partition), owner = null, epoch = epoch + 1, \
-         expires_at = clock_timestamp() where subscription = $1",
-    );
-    static TO_START: Statement = Statement::new(
-        "update chapar.cursors set acked_offset = 0, owner = null, epoch = epoch + 1, \
-         expires_at = clock_timestamp() where subscription = $1",
-    );
-    static TO_TIME: Statement = Statement::new(
-        "update chapar.cursors as c set acked_offset = coalesce((select min(log_offset) - 1 \
-         from chapar.log l where l.log_partition = c.log_partition and l.published_at >= $2), \
-         (select next_offset - 1 from chapar.log_heads h where h.log_partition = c.log_partition)), \
-         owner = null, epoch = epoch + 1, expires_at = clock_timestamp() where subscription = $1",
-    );
-    match to {
-        SeekTo::Beginning => conn.run(&TO_START, vec![subscription.into()]).await?,
-        SeekTo::End => conn.run(&TO_END, vec![subscription.into()]).await?,
-        SeekTo::Time(at) => conn.run(&TO_TIME, vec![subscription.into(), at.into()]).await?,
-        SeekTo::Position(position) => {
-            let before = (position.offset as i64).saturating_sub(1);
-            let args = vec![subscription.into(), position.partition.into(), before.into()];
-            conn.run(&TO_OFFSET, args).await?
-        }
-    };
-    Ok(())
-}
-
-async fn publish(conn: &mut Conn<'_>, batch: &[Outgoing]) -> Result<Vec<Receipt>, StoreError> {
-    static HEADS: Statement = Statement::new(
-        "select log_partition, next_offset from chapar.log_heads order by log_partition",
-    );
-    static LOCK: Statement = Statement::new(
-        "select log_partition, next_offset from chapar.log_heads where log_partition = any($1) \
-         order by log_partition for update",
-    );
-    static KNOWN: Statement = Statement::new(
-        "select event_id, log_partition, log_offset from chapar.log where event_id = any($1)",
-    );
-    static MOVE: Statement =
-        Statement::new("update chapar.log_heads set next_offset = $2 where log_partition = $1");
-    let partitions = conn.query(&HEADS, vec![]).await?.len() as u32;
-    let home = |message: &Outgoing| {
-        let key = message.key.clone().unwrap_or_else(|| message.id.to_string());
-        u32::from(Append::shard(&key)) % partitions.max(1)
-    };
-    // Locks are taken in ascending order, so that two relays cannot deadlock.
-    let touched: BTreeSet<u32> = batch.iter().map(home).collect();
-    let touched: Vec<i64> = touched.into_iter().map(i64::from).collect();
-    let mut heads = HashMap::new();
-    for row in conn.query(&LOCK, vec![touched.into()]).await? {
-        let head = position(&row, 0)?;
-        heads.insert(head.partition, head.offset);
-    }
-    let ids = batch.iter().map(|message| message.id.to_string()).collect::<Vec<_>>();
-    let mut known: HashMap<String, Position> = HashMap::new();
-    for row in conn.query(&KNOWN, vec![ids.clone().into()]).await? {
-        known.insert(row.get(0)?, position(&row, 1)?);
-    }
-    let mut receipts = Vec::with_capacity(batch.len());
-    let mut fresh = Vec::new();
-    for (message, id) in batch.iter().zip(ids) {
-        if let Some(position) = known.get(&id) {
-            receipts.push(Receipt { position: *position, duplicate: true });
-            continue;
-        }
-        let partition = home(message);
-        let head = heads.get_mut(&partition).expect("every touched partition is locked");
-        let position = Position { partition, offset: *head };
-        *head += 1;
-        known.insert(id.clone(), position);
-        fresh.push((id, message, position));
-        receipts.push(Receipt { position, duplicate: false });
-    }
-    insert(conn, &fresh).await?;
-    for (partition, head) in heads {
-        conn.run(&MOVE, vec![partition.into(), (head as i64).into()]).await?;
-    }
-    Ok(receipts)
-}
-
-async fn insert(
-    conn: &mut Conn<'_>,
-    fresh: &[(String, &Outgoing, Position)],
-) -> Result<(), StoreError> {
-    const POSTGRES: &str = "insert into chapar.log (log_partition, log_offset, event_id, tenant, topic, \
-         ordering_key, headers, body) select * from unnest($1::int[], $2::bigint[], $3::text[], \
-         $4::text[], $5::text[], $6::text[], $7::text[], $8::bytea[])";
-    static SQLITE: Statement = Statement::new(
-        "insert into chapar.log (log_partition, log_offset, event_id, tenant, topic, ordering_key, \
-         headers, body, published_at) select e.value ->> 0, e.value ->> 1, e.value ->> 2, \
-         e.value ->> 3, e.value ->> 4, e.value ->> 5, e.value ->> 6, unhex(e.value ->> 7), \
-         clock_timestamp() from json_each($1) e",
-    );
-    if let Conn::Postgres(conn) = conn {
-        let column = |get: &dyn Fn(&(String, &Outgoing, Position)) -> String| {
-            fresh.iter().map(get).collect::<Vec<String>>()
-        };
-        sqlx::query(POSTGRES)
-            .bind(fresh.iter().map(|(_, _, p)| p.partition as i32).collect::<Vec<_>>())
-            .bind(fresh.iter().map(|(_, _, p)| p.offset as i64).collect::<Vec<_>>())
-            .bind(column(&|(id, _, _)| id.clone()))
-            .bind(column(&|(_, m, _)| m.tenant.clone()))
-            .bind(column(&|(_, m, _)| m.topic.clone()))
-            .bind(fresh.iter().map(|(_, m, _)| m.key.clone()).collect::<Vec<_>>())
-            .bind(column(&|(_, m, _)| to_json_pairs(&m.headers)))
-            .bind(fresh.iter().map(|(_, m, _)| m.body.to_vec()).collect::<Vec<_>>())
-            .execute(&mut **conn)
-            .await?;
-        return Ok(());
-    }
-    let row = |(id, message, position): &(String, &Outgoing, Position)| {
-        json!([
-            position.partition,
-            position.offset,
-            id,
-            message.tenant,
-            message.topic,
-            message.key,
-            to_json_pairs(&message.headers),
-            hex(&message.body),
-        ])
-    };
-    let rows: Vec<_> = fresh.iter().map(row).collect();
-    conn.run(&SQLITE, vec![serde_json::Value::from(rows).to_string().into()]).await?;
-    Ok(())
-}
-
-fn position(row: &Row, first: usize) -> Result<Position, StoreError> {
-    Ok(Position {
-        partition: row.get::<i64>(first)? as u32,
-        offset: row.get::<i64>(first + 1)? as u64,
-    })
-}
-
 /// One process's part of a subscription.
-struct SqlSubscription {
+pub(super) struct SqlSubscription {
     transport: SqlTransport,
     name: String,
     max_in_flight: usize,
     state: Mutex<State>,
+}
+
+impl SqlSubscription {
+    pub(super) fn new(transport: SqlTransport, name: String, max_in_flight: usize) -> Self {
+        SqlSubscription { transport, name, max_in_flight, state: Mutex::default() }
+    }
 }
 
 #[derive(Default)]

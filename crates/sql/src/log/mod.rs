@@ -1,0 +1,192 @@
+//! The transport that needs no broker: a log in the database.
+//!
+//! Partitions have dense offsets. Publishing locks the head of a partition until commit, so
+//! offsets become visible in their own order and a reader that has seen one has seen all before
+//! it. A subscription keeps one cursor per partition, and one process at a time owns it, by a
+//! lease with an epoch.
+
+mod publish;
+mod subscription;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chapar_core::port::{
+    BoxFuture, Features, Outgoing, Position, Receipt, SeekTo, Subscription, SubscriptionSpec,
+    TopicSpec, Transport, TransportError,
+};
+
+use self::publish::publish;
+use self::subscription::SqlSubscription;
+use crate::conn::Conn;
+use crate::error::StoreError;
+use crate::statement::Statement;
+use crate::store::Store;
+use crate::value::Row;
+
+/// A transport in a store.
+#[derive(Debug, Clone)]
+pub struct SqlTransport {
+    store: Store,
+    owner: Arc<str>,
+    lease: Duration,
+}
+
+impl SqlTransport {
+    /// A transport in this store. `owner` names this process among others, and must differ
+    /// between two that run at once.
+    pub fn new(store: Store, owner: &str) -> Self {
+        SqlTransport { store, owner: owner.into(), lease: Duration::from_secs(4) }
+    }
+
+    /// How long a process that has died keeps its partitions. Default 4 s.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.lease = lease;
+        self
+    }
+}
+
+impl Transport for SqlTransport {
+    fn features(&self) -> Features {
+        Features {
+            ordered_in_flight: true,
+            seek_time: true,
+            seek_position: true,
+            delayed_nack: true,
+            mebibyte: true,
+        }
+    }
+
+    fn apply<'a>(
+        &'a self,
+        _topics: &'a [TopicSpec],
+        subscriptions: &'a [SubscriptionSpec],
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move {
+            let mut tx = self.store.begin_engine().await.map_err(unavailable)?;
+            for spec in subscriptions {
+                subscribe(&mut tx.conn(), spec).await.map_err(unavailable)?;
+            }
+            tx.commit().await.map_err(unavailable)
+        })
+    }
+
+    fn publish(&self, batch: Vec<Outgoing>) -> BoxFuture<'_, Vec<Result<Receipt, TransportError>>> {
+        Box::pin(async move {
+            // One transaction for all: either every message is durable, or none.
+            match self.publish_all(&batch).await {
+                Ok(receipts) => receipts.into_iter().map(Ok).collect(),
+                Err(error) => {
+                    let text = error.to_string();
+                    let fail = |_| match error.is_retryable() {
+                        true => Err(TransportError::Unavailable(text.clone())),
+                        false => Err(TransportError::Refused(text.clone())),
+                    };
+                    batch.iter().map(fail).collect()
+                }
+            }
+        })
+    }
+
+    fn subscribe<'a>(
+        &'a self,
+        spec: &'a SubscriptionSpec,
+    ) -> BoxFuture<'a, Result<Box<dyn Subscription>, TransportError>> {
+        Box::pin(async move {
+            self.apply(&[], std::slice::from_ref(spec)).await?;
+            let subscription =
+                SqlSubscription::new(self.clone(), spec.name.clone(), spec.max_in_flight);
+            Ok(Box::new(subscription) as Box<dyn Subscription>)
+        })
+    }
+
+    fn seek<'a>(
+        &'a self,
+        subscription: &'a str,
+        to: SeekTo,
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move {
+            let mut tx = self.store.begin_engine().await.map_err(unavailable)?;
+            seek(&mut tx.conn(), subscription, to).await.map_err(unavailable)?;
+            tx.commit().await.map_err(unavailable)?;
+            self.store.nudge();
+            Ok(())
+        })
+    }
+}
+
+impl SqlTransport {
+    async fn publish_all(&self, batch: &[Outgoing]) -> Result<Vec<Receipt>, StoreError> {
+        let mut tx = self.store.begin_engine().await?;
+        let receipts = publish(&mut tx.conn(), batch).await?;
+        tx.commit().await?;
+        self.store.nudge();
+        Ok(receipts)
+    }
+}
+
+fn unavailable(error: StoreError) -> TransportError {
+    TransportError::Unavailable(error.to_string())
+}
+
+async fn subscribe(conn: &mut Conn<'_>, spec: &SubscriptionSpec) -> Result<(), StoreError> {
+    static TOPIC: Statement = Statement::new(
+        "insert into chapar.subscriptions (subscription, topic) values ($1, $2) on conflict do nothing",
+    );
+    static OTHERS: Statement = Statement::new(
+        "delete from chapar.subscriptions where subscription = $1 and not (topic = any($2))",
+    );
+    // A new subscription starts with the first message that is kept: nothing is lost to one
+    // that is set up late.
+    static CURSORS: Statement = Statement::new(
+        "insert into chapar.cursors (subscription, log_partition, acked_offset) \
+         select $1, log_partition, 0 from chapar.log_heads where true on conflict do nothing",
+    );
+    for topic in &spec.topics {
+        conn.run(&TOPIC, vec![(&spec.name).into(), topic.into()]).await?;
+    }
+    conn.run(&OTHERS, vec![(&spec.name).into(), spec.topics.clone().into()]).await?;
+    conn.run(&CURSORS, vec![(&spec.name).into()]).await?;
+    Ok(())
+}
+
+async fn seek(conn: &mut Conn<'_>, subscription: &str, to: SeekTo) -> Result<(), StoreError> {
+    // A new epoch makes every owner read its cursor again before it acknowledges anything.
+    static TO_OFFSET: Statement = Statement::new(
+        "update chapar.cursors set acked_offset = $3, owner = null, epoch = epoch + 1, \
+         expires_at = clock_timestamp() where subscription = $1 and log_partition = $2",
+    );
+    static TO_END: Statement = Statement::new(
+        "update chapar.cursors as c set acked_offset = (select next_offset - 1 from chapar.log_heads h \
+         where h.log_partition = c.log_partition), owner = null, epoch = epoch + 1, \
+         expires_at = clock_timestamp() where subscription = $1",
+    );
+    static TO_START: Statement = Statement::new(
+        "update chapar.cursors set acked_offset = 0, owner = null, epoch = epoch + 1, \
+         expires_at = clock_timestamp() where subscription = $1",
+    );
+    static TO_TIME: Statement = Statement::new(
+        "update chapar.cursors as c set acked_offset = coalesce((select min(log_offset) - 1 \
+         from chapar.log l where l.log_partition = c.log_partition and l.published_at >= $2), \
+         (select next_offset - 1 from chapar.log_heads h where h.log_partition = c.log_partition)), \
+         owner = null, epoch = epoch + 1, expires_at = clock_timestamp() where subscription = $1",
+    );
+    match to {
+        SeekTo::Beginning => conn.run(&TO_START, vec![subscription.into()]).await?,
+        SeekTo::End => conn.run(&TO_END, vec![subscription.into()]).await?,
+        SeekTo::Time(at) => conn.run(&TO_TIME, vec![subscription.into(), at.into()]).await?,
+        SeekTo::Position(position) => {
+            let before = (position.offset as i64).saturating_sub(1);
+            let args = vec![subscription.into(), position.partition.into(), before.into()];
+            conn.run(&TO_OFFSET, args).await?
+        }
+    };
+    Ok(())
+}
+
+fn position(row: &Row, first: usize) -> Result<Position, StoreError> {
+    Ok(Position {
+        partition: row.get::<i64>(first)? as u32,
+        offset: row.get::<i64>(first + 1)? as u64,
+    })
+}
