@@ -159,7 +159,9 @@ impl Runner {
             let (saga, key) = (&stashed.saga, &stashed.key);
             let failure = Failure::rule(format!("saga {saga} {key} did not start in time"));
             let item = self.boxed(stashed.arrival, None);
-            tx.conn().bury(&self.letter(&item, &failure, now, now)).await?;
+            // Its followers were let pass when it was stashed; they are not held back now.
+            let letter = self.letter(&item, &failure, now, now);
+            tx.conn().bury(&NewDeadLetter { blocks_key: false, ..letter }).await?;
             self.metrics.add_dead_letters(1);
         }
         tx.commit().await?;

@@ -186,7 +186,14 @@ async fn an_early_event_whose_saga_never_comes_is_dead_lettered_and_can_be_repla
     eventually("it is in the box", async || house.letters().await.len() == 1).await;
     let letter = house.letters().await.remove(0);
     assert_eq!(letter.error, "saga count a did not start in time");
-    house.note("acme", "b", [0]).await;
+    house.note("acme", "a", [0, 8]).await;
+    in_state(&house, "a", "quiet").await;
+    house.replay(&letter.id).await;
+    eventually("it is applied after all", async || {
+        history(&house, "a").await.iter().any(|entry| entry.note == "5 came")
+    })
+    .await;
+    assert!(house.letters().await.is_empty());
     let mut tx = house.chapar.store().begin_engine().await.unwrap();
     assert_eq!(tx.conn().verdict().await.unwrap().lost, 0);
     stop(running).await;
