@@ -98,6 +98,7 @@ pub struct Draft {
     occurred_at: Option<Timestamp>,
     idempotency_key: Option<String>,
     ordering_key: Option<String>,
+    unordered: bool,
     retention: Option<String>,
     residency: Option<String>,
     offline_replay: bool,
@@ -128,6 +129,7 @@ impl Draft {
             occurred_at: None,
             idempotency_key: None,
             ordering_key: None,
+            unordered: false,
             retention: None,
             residency: None,
             offline_replay: false,
@@ -191,6 +193,12 @@ impl Draft {
     /// Sets the ordering key, where the profile's template is not meant.
     pub fn ordering_key(mut self, key: impl Into<String>) -> Self {
         self.ordering_key = Some(key.into());
+        self
+    }
+
+    /// Gives up the order of its key: it waits for nobody and nobody waits for it.
+    pub fn unordered(mut self) -> Self {
+        self.unordered = true;
         self
     }
 
@@ -267,7 +275,7 @@ impl Draft {
             (None, IdempotencyRule::EventId) => Some(id.to_string()),
             (key, _) => key,
         };
-        let ordering_key = self
+        let key = self
             .ordering_key
             .unwrap_or_else(|| profile.key_template.fill(&tenant, &self.aggregate.id));
         let envelope = Envelope {
@@ -288,7 +296,7 @@ impl Draft {
                 Payload::Bytes(_) => self.content_type,
             },
             idempotency_key,
-            ordering_key: Some(ordering_key),
+            ordering_key: (!self.unordered).then_some(key),
             aggregate: Some(self.aggregate),
             retention: self
                 .retention

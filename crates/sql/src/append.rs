@@ -49,18 +49,26 @@ impl Append {
     }
 }
 
+/// The most keys that one append locks one by one. PostgreSQL has room for some 6,400 locks by
+/// default, over all connections.
+const MOST_KEY_LOCKS: usize = 500;
+
 /// How many shards the key space has, for ever.
 pub(crate) const SHARDS: u8 = 64;
 
 impl Conn<'_> {
     /// Appends events inside this transaction, all or nothing.
     ///
-    /// Keys are locked in sorted order, so two transactions that append to the same keys wait
-    /// for each other and never deadlock. Within a key the given order is kept. The answers
-    /// are in the given order.
+    /// Keys are locked in one order, so two transactions that append to the same keys wait for
+    /// each other and never deadlock. Within a key the given order is kept. The answers are in
+    /// the given order.
+    ///
+    /// On PostgreSQL a key that another transaction holds for too long is
+    /// [`StoreError::Unavailable`]: roll back and try again.
     pub async fn append(&mut self, events: &[Append]) -> Result<Vec<Appended>, StoreError> {
         let mut order: Vec<usize> = (0..events.len()).collect();
-        order.sort_by(|a, b| events[*a].ordering_key.cmp(&events[*b].ordering_key));
+        let place = |n: &usize| (events[*n].home(), &events[*n].ordering_key);
+        order.sort_by(|a, b| place(a).cmp(&place(b)));
         let sorted: Vec<&Append> = order.iter().map(|n| &events[*n]).collect();
         let ids = match self {
             Conn::Postgres(_) => self.append_postgres(&sorted).await?,
@@ -80,12 +88,13 @@ impl Conn<'_> {
     async fn append_postgres(&mut self, events: &[&Append]) -> Result<Vec<String>, StoreError> {
         const APPEND: &str = "select chapar.append(event_id, tenant, topic, ordering_key, shard, \
              aggregate_type, aggregate_id, idempotency_key, payload_hash, correlation_id, \
-             causation_id, true, headers, body) \
+             causation_id, true, headers, body, $14) \
              from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::smallint[], \
              $6::text[], $7::text[], $8::text[], $9::bytea[], $10::text[], $11::text[], \
              $12::text[], $13::bytea[]) as e(event_id, tenant, topic, ordering_key, shard, \
              aggregate_type, aggregate_id, idempotency_key, payload_hash, correlation_id, \
              causation_id, headers, body)";
+        let whole_shards = self.lock_whole_shards(events).await?;
         let Conn::Postgres(conn) = self else { return Ok(Vec::new()) };
         let texts = |get: fn(&Append) -> &String| -> Vec<String> {
             events.iter().map(|event| get(event).clone()).collect()
@@ -110,9 +119,26 @@ impl Conn<'_> {
             .bind(options(|e| &e.causation_id))
             .bind(texts(|e| &e.headers))
             .bind(bodies)
+            .bind(whole_shards)
             .fetch_all(&mut **conn)
             .await?;
         Ok(ids)
+    }
+
+    /// Locks whole shards for a batch of very many keys, whose own locks would exhaust the
+    /// server's shared memory; says whether it did.
+    async fn lock_whole_shards(&mut self, events: &[&Append]) -> Result<bool, StoreError> {
+        const LOCK: &str =
+            "select pg_advisory_xact_lock(7526764, shard::int) from unnest($1) as s(shard)";
+        let mut keys: Vec<_> = events.iter().filter_map(|e| e.ordering_key.as_ref()).collect();
+        keys.dedup();
+        if keys.len() <= MOST_KEY_LOCKS {
+            return Ok(false);
+        }
+        let mut shards: Vec<i64> = keys.iter().map(|key| i64::from(Append::shard(key))).collect();
+        shards.dedup();
+        self.fetch(LOCK, vec![shards.into()]).await?;
+        Ok(true)
     }
 
     async fn append_sqlite(&mut self, events: &[&Append]) -> Result<Vec<String>, StoreError> {

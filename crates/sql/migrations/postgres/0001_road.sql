@@ -344,16 +344,21 @@ return (get_byte(sha256(convert_to(ordering_key, 'UTF8')), 0) % 64)::smallint;
 create function chapar.append(
     event_id text, tenant text, topic text, ordering_key text, shard smallint,
     aggregate_type text, aggregate_id text, idempotency_key text, payload_hash bytea,
-    correlation_id text, causation_id text, sealed boolean, headers text, body bytea
+    correlation_id text, causation_id text, sealed boolean, headers text, body bytea,
+    shard_is_locked boolean default false
 ) returns text
 language plpgsql
+-- A key that somebody holds for long is an error that says "try again", not a hang.
+set lock_timeout = '5s'
 as $$
 #variable_conflict use_column
 declare
     first_id   text;
     first_hash bytea;
 begin
-    if append.ordering_key is not null then
+    if append.ordering_key is not null and not append.shard_is_locked then
+        -- Shared, so that only a batch of very many keys, which locks whole shards, is waited for.
+        perform pg_advisory_xact_lock_shared(7526764, append.shard);
         perform pg_advisory_xact_lock(hashtextextended(append.ordering_key, 0));
     end if;
     if append.idempotency_key is not null then
