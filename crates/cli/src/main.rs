@@ -1,6 +1,7 @@
 //! The command `chapar`: data on stdout, everything else on stderr.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the program that prints")]
 
+mod catalog;
 mod config;
 mod envelope;
 mod migrate;
@@ -48,6 +49,9 @@ enum Command {
     /// Read, convert and check events in any dialect.
     #[command(subcommand)]
     Envelope(envelope::Command),
+    /// Check a system's catalog of events, and generate what follows from it.
+    #[command(subcommand)]
+    Catalog(catalog::Command),
     /// Bring a store's tables up to date.
     #[command(subcommand)]
     Migrate(migrate::Command),
@@ -72,6 +76,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Up(args) => up::run(args, config),
         Command::Envelope(command) => envelope::run(command),
+        Command::Catalog(command) => catalog::run(command),
         Command::Migrate(command) => migrate::run(command),
         Command::Config(args) => config::print(args.over(config)?.0),
     }

@@ -312,6 +312,11 @@ impl NameTemplate {
 }
 
 impl Pattern {
+    /// The pattern of this spelling.
+    pub fn new(text: impl Into<String>) -> Self {
+        Pattern(text.into())
+    }
+
     /// Whether a subject is meant.
     pub fn matches(&self, subject: &str) -> bool {
         match self.0.strip_suffix('*') {

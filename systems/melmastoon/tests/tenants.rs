@@ -40,7 +40,8 @@ async fn a_service_sees_and_changes_the_bookings_of_its_tenant_only() {
     }
     let mut tx = store.begin("a").await.unwrap();
     assert_eq!(count(&mut tx, "select count(*) from manual_key_queue").await, 1);
-    let taken = tx.execute("delete from manual_key_queue where tenant = 'b'", vec![]).await.unwrap();
+    let taken =
+        tx.execute("delete from manual_key_queue where tenant = 'b'", vec![]).await.unwrap();
     assert_eq!(taken, 0);
     let forged = "insert into manual_key_queue values ('b', 'r2', 'forged', 0)";
     assert!(tx.execute(forged, vec![]).await.is_err());

@@ -1,0 +1,240 @@
+//! Topics, subscriptions and grants: what a broker must be told.
+
+use std::collections::BTreeMap;
+
+use chapar_core::catalog::{Catalog, Encoding, Event, Volume};
+use serde::Serialize;
+
+use crate::Loaded;
+
+/// Every topic of a system, for `topics.json`.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Inventory {
+    /// The system.
+    pub system: String,
+    /// Its topics, by name.
+    pub topics: Vec<Topic>,
+}
+
+/// A topic and how it is to be set up.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Topic {
+    /// The topic: its subject.
+    pub topic: String,
+    /// The only service that publishes to it.
+    pub owner: String,
+    /// Domain or integration.
+    pub kind: &'static str,
+    /// Where what cannot be handled goes.
+    pub dead_letter_topic: String,
+    /// The template of its ordering key; none where order does not matter.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ordering_key: Option<String>,
+    /// The retention class.
+    pub retention: String,
+    /// How long each place keeps it, in days.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub retention_days: Option<Days>,
+    /// Its region, or `tenant`.
+    pub residency: String,
+    /// How much travels on it.
+    pub volume: &'static str,
+    /// How many partitions that takes, where a broker asks.
+    pub partitions: u32,
+    /// How its payload is written.
+    pub encoding: &'static str,
+    /// Whether its readers may span tenants.
+    pub cross_tenant: bool,
+    /// Where its schema lies, with the hash of its content; or the Protobuf message.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema: Option<String>,
+    /// Whether nobody new should read it.
+    pub deprecated: bool,
+}
+
+/// How long each place keeps an event, in days.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Days {
+    /// The broker.
+    pub hot: u32,
+    /// The warehouse.
+    pub warm: u32,
+    /// Cold storage.
+    pub cold: u32,
+}
+
+/// A consumer's own copy of a topic.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Subscription {
+    /// `<consumer-service>.<topic-short>.sub`.
+    pub name: String,
+    /// What it reads.
+    pub topic: String,
+    /// Who reads.
+    pub consumer: String,
+    /// Whether it must get the events of a key in order.
+    pub ordered: bool,
+    /// The versions of the event that the consumer understands.
+    pub accepts: Vec<u32>,
+    /// What the consumer does with it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub purpose: Option<String>,
+    /// Where what it cannot handle goes.
+    pub dead_letter_topic: String,
+}
+
+/// What one service, or one reader that is none, may do.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Grant {
+    /// The service.
+    pub service: String,
+    /// The account that publishes for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub publisher: Option<String>,
+    /// The topics it may publish to: only its own.
+    pub publish: Vec<String>,
+    /// The account that subscribes for it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub subscriber: Option<String>,
+    /// The topics it may read.
+    pub read: Vec<String>,
+    /// The subscriptions it reads them by: only its own.
+    pub subscriptions: Vec<String>,
+}
+
+/// The topics of a system.
+pub fn topics(loaded: &Loaded) -> Inventory {
+    let catalog = &loaded.catalog;
+    let mut topics: Vec<Topic> = catalog.events().map(|event| topic(loaded, event)).collect();
+    topics.sort_by(|a, b| a.topic.cmp(&b.topic));
+    Inventory { system: catalog.profile.name.clone(), topics }
+}
+
+/// The subscriptions of a system, by name.
+pub fn subscriptions(catalog: &Catalog) -> Vec<Subscription> {
+    let mut subscriptions = Vec::new();
+    for event in catalog.events() {
+        for reader in catalog.readers(event) {
+            let consumer = event.consumers.iter().find(|consumer| consumer.service == reader);
+            let version = event.subject.version();
+            subscriptions.push(Subscription {
+                name: subscription_name(catalog, reader, event),
+                topic: event.subject.to_string(),
+                consumer: reader.to_owned(),
+                ordered: event.key.is_some(),
+                accepts: consumer.map_or_else(|| vec![version], |c| c.accepts.clone()),
+                purpose: consumer.and_then(|consumer| consumer.purpose.clone()),
+                dead_letter_topic: dead_letter(catalog, event),
+            });
+        }
+    }
+    subscriptions.sort_by(|a, b| a.name.cmp(&b.name));
+    subscriptions
+}
+
+/// Who may publish and read what, by service.
+///
+/// A service publishes its own topics and reads by its own subscriptions. One that reads
+/// everything may read every topic, its own too, though it does not subscribe to those.
+pub fn grants(catalog: &Catalog) -> Vec<Grant> {
+    let mut grants: BTreeMap<&str, Grant> = BTreeMap::new();
+    for event in catalog.events() {
+        let topic = event.subject.as_str();
+        grants.entry(&event.owner).or_default().publish.push(topic.to_owned());
+        for reader in catalog.readers(event) {
+            let grant = grants.entry(reader).or_default();
+            grant.read.push(topic.to_owned());
+            grant.subscriptions.push(subscription_name(catalog, reader, event));
+        }
+        for sink in &catalog.system.sinks {
+            if sink.subjects.iter().any(|pattern| pattern.matches(topic)) {
+                grants.entry(&sink.name).or_default().read.push(topic.to_owned());
+            }
+        }
+    }
+    for reader in &catalog.system.readers_of_all {
+        let all = catalog.events().map(|event| event.subject.to_string());
+        grants.entry(reader).or_default().read = all.collect();
+    }
+    let system = &catalog.system;
+    let account = |template: &Option<String>, service: &str| {
+        template.as_ref().map(|template| template.replace("{service}", service))
+    };
+    for (service, grant) in &mut grants {
+        grant.service = (*service).to_owned();
+        for list in [&mut grant.publish, &mut grant.read, &mut grant.subscriptions] {
+            list.sort();
+        }
+        if system.sinks.iter().any(|sink| sink.name == *service) {
+            grant.subscriber = Some((*service).to_owned());
+            continue;
+        }
+        if !grant.publish.is_empty() {
+            grant.publisher = account(&system.publisher, service);
+        }
+        if !grant.read.is_empty() {
+            grant.subscriber = account(&system.subscriber, service);
+        }
+    }
+    grants.into_values().collect()
+}
+
+/// `<consumer-service>.<topic-short>.sub`; the version stays, so that two never collide.
+pub fn subscription_name(catalog: &Catalog, consumer: &str, event: &Event) -> String {
+    format!("{consumer}.{}.sub", catalog.short(event.subject.as_str()))
+}
+
+/// How many partitions a volume takes.
+pub fn partitions(volume: Volume) -> u32 {
+    match volume {
+        Volume::Low => 3,
+        Volume::Medium => 6,
+        Volume::High => 12,
+    }
+}
+
+fn topic(loaded: &Loaded, event: &Event) -> Topic {
+    let catalog = &loaded.catalog;
+    let profile = &catalog.profile;
+    let subject = event.subject.as_str();
+    let message = match &event.encoding {
+        Encoding::Protobuf(message) => Some(message.clone()),
+        Encoding::Json => None,
+    };
+    let days = profile.retention.get(&event.retention);
+    let days = days.map(|d| Days { hot: d.hot_days, warm: d.warm_days, cold: d.cold_days });
+    Topic {
+        topic: subject.to_owned(),
+        owner: event.owner.clone(),
+        kind: event.kind.as_str(),
+        dead_letter_topic: dead_letter(catalog, event),
+        ordering_key: ordering_key(catalog, event),
+        retention: event.retention.clone(),
+        retention_days: days,
+        residency: event.residency.clone().unwrap_or_else(|| "tenant".to_owned()),
+        volume: event.volume.as_str(),
+        partitions: partitions(event.volume),
+        encoding: event.encoding.as_str(),
+        cross_tenant: profile.cross_tenant.iter().any(|topic| topic.subject == subject),
+        schema: loaded.schema_uri(subject).or(message),
+        deprecated: event.deprecated.is_some(),
+    }
+}
+
+/// The system's template with the event's own field in it, such as `{tenant}:{folioId}`.
+pub(crate) fn ordering_key(catalog: &Catalog, event: &Event) -> Option<String> {
+    let key = event.key.as_ref()?;
+    let template = serde_json::to_value(&catalog.profile.key_template).ok()?;
+    Some(template.as_str()?.replace("{aggregate_id}", &format!("{{{key}}}")))
+}
+
+/// A system that keeps one stream per service names it by the service in capitals.
+pub(crate) fn dead_letter(catalog: &Catalog, event: &Event) -> String {
+    let stream = event.subject.service().to_uppercase();
+    catalog.profile.dlq_template.fill(event.subject.as_str(), &stream)
+}

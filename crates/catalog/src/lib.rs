@@ -1,0 +1,31 @@
+//! Event catalogs on disk, and what is made of them.
+//!
+//! A system keeps its contracts in four places, and a reader who has seen one has seen all:
+//!
+//! ```text
+//! systems/<system>/catalog.toml                   what belongs to no single service
+//! systems/<system>/catalog/<service>.toml         a service and the events it owns
+//! systems/<system>/event-schemas/<service>/<aggregate>/<verb>/v<n>.json
+//! systems/<system>/proto/…                        for systems that speak Protobuf
+//! ```
+//!
+//! A schema lies where its subject says: a folder per segment, without the system's name. A
+//! subject without an aggregate has one folder less, one of five segments one more.
+//!
+//! [`load`] reads all of it and finds every mistake with its line. What is generated comes from
+//! the same [`Loaded`] catalog: [topics, subscriptions and grants](inventory), an
+//! [AsyncAPI document](asyncapi), a [documentation site](docs) and a [picture](graph).
+
+pub mod asyncapi;
+pub mod docs;
+pub mod graph;
+pub mod inventory;
+mod json;
+mod load;
+mod proto;
+mod refs;
+mod schema;
+
+pub use load::{LoadError, Loaded, load};
+pub use proto::Protos;
+pub use schema::{MAX_SCHEMA, Schema};

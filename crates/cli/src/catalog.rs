@@ -1,0 +1,256 @@
+//! `chapar catalog`: a system's events, and what is generated from them.
+
+mod show;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use chapar_catalog::{Loaded, asyncapi, docs, graph, inventory};
+use clap::{Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use crate::output::Format;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Report every mistake with its file and line; without a system, of all of them.
+    Check(Check),
+    /// List the events: subject, owner, kind, retention, consumers.
+    List(Target),
+    /// The topics to create, as `topics.json`.
+    Topics(Target),
+    /// The subscriptions to create, named `<consumer-service>.<topic-short>.sub`.
+    Subscriptions(Target),
+    /// Who may publish and read what.
+    Grants(Target),
+    /// An AsyncAPI 3 document of the whole system.
+    Asyncapi(Target),
+    /// A site to browse the events, into the folder of --out.
+    Docs(Target),
+    /// Who publishes to whom, as SVG.
+    Graph(Target),
+}
+
+#[derive(Args)]
+pub(crate) struct Where {
+    /// The system, a folder in `systems` under the root.
+    #[arg(long, value_name = "NAME", conflicts_with = "dir")]
+    system: Option<String>,
+
+    /// The folder of the system.
+    #[arg(long, value_name = "PATH")]
+    dir: Option<PathBuf>,
+
+    /// Where `systems` lies.
+    #[arg(long, value_name = "PATH", default_value = ".")]
+    root: PathBuf,
+}
+
+#[derive(Args)]
+pub(crate) struct Target {
+    #[command(flatten)]
+    at: Where,
+
+    /// The form of the output [default: text, and json where --out is given].
+    #[arg(long, value_enum)]
+    format: Option<Format>,
+
+    /// Where to write instead of the standard output.
+    #[arg(long, value_name = "PATH")]
+    out: Option<PathBuf>,
+}
+
+#[derive(Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    at: Where,
+
+    /// The form of the output.
+    #[arg(long, value_enum, default_value = "text")]
+    format: CheckFormat,
+}
+
+/// The forms of a check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CheckFormat {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// Annotations of a pull request.
+    Github,
+}
+
+/// What went wrong before anything could be checked; the exit code of a wrong usage.
+const USAGE: u8 = 2;
+
+pub(crate) fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Check(check) => run_check(&check),
+        Command::List(target) => with(&target, |loaded| {
+            let rows = show::rows(&loaded.catalog);
+            emit(&target, &rows, || show::events(&rows))
+        }),
+        Command::Topics(target) => with(&target, |loaded| {
+            let topics = inventory::topics(loaded);
+            emit(&target, &topics, || show::topics(&topics.topics))
+        }),
+        Command::Subscriptions(target) => with(&target, |loaded| {
+            let subscriptions = inventory::subscriptions(&loaded.catalog);
+            emit(&target, &subscriptions, || show::subscriptions(&subscriptions))
+        }),
+        Command::Grants(target) => with(&target, |loaded| {
+            let grants = inventory::grants(&loaded.catalog);
+            emit(&target, &grants, || show::grants(&grants))
+        }),
+        Command::Asyncapi(target) => with(&target, |loaded| {
+            let document = serde_json::to_string_pretty(&asyncapi::document(loaded))?;
+            write_out(&target, &format!("{document}\n"))
+        }),
+        Command::Graph(target) => {
+            with(&target, |loaded| write_out(&target, &graph::svg(&loaded.catalog)))
+        }
+        Command::Docs(target) => {
+            let Some(folder) = target.out.clone() else {
+                eprintln!("{}", show::error("say with --out which folder the site goes into"));
+                return Ok(ExitCode::from(USAGE));
+            };
+            with(&target, |loaded| {
+                let site = docs::site(loaded)?;
+                write_site(&folder, &site)?;
+                eprintln!("{} pages in {}", site.len(), folder.join("index.html").display());
+                Ok(())
+            })
+        }
+    }
+}
+
+fn run_check(check: &Check) -> Result<ExitCode> {
+    let folders = match folders(&check.at) {
+        Ok(folders) => folders,
+        Err(complaint) => return Ok(usage(&complaint)),
+    };
+    let mut systems = Vec::new();
+    for folder in folders {
+        match chapar_catalog::load(&folder) {
+            Ok(loaded) => systems.push(loaded),
+            Err(error) => return Ok(usage(&format!("{:#}", anyhow::Error::new(error)))),
+        }
+    }
+    let found = systems.iter().any(|loaded| !loaded.mistakes.is_empty());
+    say(&match check.format {
+        CheckFormat::Json => show::mistakes_json(&systems)?,
+        CheckFormat::Github => show::annotations(&systems),
+        CheckFormat::Text => show::mistakes(&systems),
+    })?;
+    if check.format != CheckFormat::Json {
+        for loaded in &systems {
+            eprintln!("{}", show::verdict(loaded));
+        }
+    }
+    Ok(if found { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+}
+
+/// Loads one system without mistakes. What is wrong in a catalog must not end up in a broker.
+fn with(target: &Target, work: impl FnOnce(&Loaded) -> Result<()>) -> Result<ExitCode> {
+    let folder = match folders(&target.at).as_deref() {
+        Ok([folder]) => folder.clone(),
+        Ok(several) => {
+            let names: Vec<_> = several.iter().filter_map(|f| f.file_name()?.to_str()).collect();
+            return Ok(usage(&format!("say --system: one of {}", names.join(", "))));
+        }
+        Err(complaint) => return Ok(usage(complaint)),
+    };
+    let loaded = match chapar_catalog::load(&folder) {
+        Ok(loaded) => loaded,
+        Err(error) => return Ok(usage(&format!("{:#}", anyhow::Error::new(error)))),
+    };
+    if !loaded.mistakes.is_empty() {
+        eprint!("{}", show::mistakes(std::slice::from_ref(&loaded)));
+        eprintln!("{}", show::verdict(&loaded));
+        return Ok(ExitCode::FAILURE);
+    }
+    work(&loaded)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The folders that are meant; never none.
+fn folders(at: &Where) -> Result<Vec<PathBuf>, String> {
+    if let Some(folder) = &at.dir {
+        return Ok(vec![folder.clone()]);
+    }
+    let systems = at.root.join("systems");
+    let all = known(&systems);
+    let names =
+        || all.iter().filter_map(|f| f.file_name()?.to_str()).collect::<Vec<_>>().join(", ");
+    match &at.system {
+        Some(name) => {
+            match all.iter().find(|f| f.file_name().is_some_and(|n| n == name.as_str())) {
+                Some(folder) => Ok(vec![folder.clone()]),
+                None if all.is_empty() => Err(format!("{} holds no system", systems.display())),
+                None => Err(format!("there is no system {name:?}, only {}", names())),
+            }
+        }
+        None if all.is_empty() => {
+            Err(format!("{} holds no system; say --dir, or --root and --system", systems.display()))
+        }
+        None => Ok(all),
+    }
+}
+
+fn known(systems: &Path) -> Vec<PathBuf> {
+    let Ok(entries) = fs::read_dir(systems) else { return Vec::new() };
+    let folders = entries.flatten().map(|entry| entry.path());
+    let mut folders: Vec<PathBuf> =
+        folders.filter(|folder| folder.join("catalog.toml").is_file()).collect();
+    folders.sort();
+    folders
+}
+
+fn usage(complaint: &str) -> ExitCode {
+    eprintln!("{}", show::error(complaint));
+    ExitCode::from(USAGE)
+}
+
+/// Writes JSON or a table, as asked.
+fn emit<T: Serialize>(target: &Target, data: &T, table: impl FnOnce() -> String) -> Result<()> {
+    let default = if target.out.is_some() { Format::Json } else { Format::Text };
+    let text = match target.format.unwrap_or(default) {
+        Format::Json => format!("{}\n", serde_json::to_string_pretty(data)?),
+        Format::Text => table(),
+    };
+    write_out(target, &text)
+}
+
+fn write_out(target: &Target, text: &str) -> Result<()> {
+    match &target.out {
+        Some(path) => {
+            fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        }
+        None => say(text),
+    }
+}
+
+fn write_site(folder: &Path, site: &BTreeMap<String, String>) -> Result<()> {
+    for (name, text) in site {
+        let path = folder.join(name);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)
+                .with_context(|| format!("cannot create {}", parent.display()))?;
+        }
+        fs::write(&path, text).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// To the standard output; whoever stops reading early has seen enough.
+fn say(text: &str) -> Result<()> {
+    match io::stdout().lock().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}

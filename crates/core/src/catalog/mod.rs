@@ -1,0 +1,341 @@
+//! The catalog: every event of a system, who publishes it, who reads it, and how it is kept.
+//!
+//! A system writes one small TOML file per service and one for itself. This module is the
+//! model behind them, the reader that finds every mistake at once with its line, and the
+//! rules between events; it touches no disk. Payload schemas, and everything that is generated
+//! from a catalog, are the business of the crate `chapar-catalog`.
+//!
+//! ```
+//! use chapar_core::Profile;
+//! use chapar_core::catalog::{Catalog, Source, System};
+//!
+//! let file = Source::new("catalog/billing-service.toml", r#"
+//!     service = "billing-service"
+//!     summary = "Folios and invoices."
+//!
+//!     [[events]]
+//!     subject = "melmastoon.billing.folio.closed.v1"
+//!     trigger = "The folio is closed at check-out."
+//!     kind = "integration"
+//!     key = "folioId"
+//!     retention = "cold"
+//!     volume = "low"
+//!     consumers = ["payment-gateway-service"]
+//! "#);
+//! let profile = Profile::builtin("melmastoon").unwrap();
+//! let (catalog, mistakes) = Catalog::read(System::default(), profile, &[file]);
+//! assert!(mistakes.is_empty());
+//! assert_eq!(catalog.events().count(), 1);
+//! ```
+
+mod check;
+mod fields;
+mod place;
+mod read;
+mod system;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+pub use place::{Mistake, Place, Rule, Source};
+pub use system::{Sink, System};
+
+use crate::profile::{DialectName, Profile};
+use crate::subject::Subject;
+
+/// The events of one system.
+#[derive(Debug, Clone)]
+pub struct Catalog {
+    /// What the system says about itself.
+    pub system: System,
+    /// What it decides for itself.
+    pub profile: Profile,
+    /// Its services that publish something, by name.
+    pub services: Vec<Service>,
+}
+
+/// A service and the events it owns.
+#[derive(Debug, Clone)]
+pub struct Service {
+    /// Its directory, such as `reservation-service`.
+    pub name: String,
+    /// What it is for, in a sentence.
+    pub summary: String,
+    /// The part of the house it belongs to, for documents and pictures.
+    pub group: String,
+    /// What it publishes.
+    pub events: Vec<Event>,
+    /// Where it is declared.
+    pub place: Place,
+}
+
+/// One version of one event.
+#[derive(Debug, Clone)]
+pub struct Event {
+    /// Its name, and the topic it travels on.
+    pub subject: Subject,
+    /// The only service that publishes it.
+    pub owner: String,
+    /// What has happened when it is published.
+    pub trigger: String,
+    /// For its own context, or contracted with others.
+    pub kind: Kind,
+    /// The payload field that holds the id of its ordering key; none is a declared choice.
+    pub key: Option<String>,
+    /// The class that says how long it is kept.
+    pub retention: String,
+    /// The region it must stay in; without one it is its tenant's.
+    pub residency: Option<String>,
+    /// How many there are.
+    pub volume: Volume,
+    /// How much a payload carries.
+    pub payload: PayloadStyle,
+    /// How a payload is written.
+    pub encoding: Encoding,
+    /// Whether its envelope says how an AI came to it.
+    pub provenance: bool,
+    /// Set where nobody new should read it.
+    pub deprecated: Option<Deprecation>,
+    /// Who reads it.
+    pub consumers: Vec<Consumer>,
+    /// What changed without a new version.
+    pub changes: Vec<Change>,
+    /// Where it is declared.
+    pub place: Place,
+}
+
+/// Whom an event is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Kind {
+    /// A fact inside its own context; others may look, at their own risk.
+    Domain,
+    /// A business outcome contracted across contexts, with the strictest rules.
+    Integration,
+}
+
+/// How many events there are, which decides how a broker spreads them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Volume {
+    /// Under 1,000 a second.
+    Low,
+    /// Under 10,000 a second.
+    Medium,
+    /// More.
+    High,
+}
+
+/// How much a payload carries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum PayloadStyle {
+    /// Everything its consumers need.
+    Fat,
+    /// An id and a reference; for what would not fit.
+    Thin,
+}
+
+/// How a payload is written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Encoding {
+    /// JSON, described by a JSON Schema.
+    Json,
+    /// A Protobuf message of this full name.
+    Protobuf(String),
+}
+
+/// Why an event should not be read by anyone new.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Deprecation {
+    /// Since when, as `YYYY-MM-DD`.
+    pub since: String,
+    /// The subject to read instead.
+    pub replaced_by: String,
+}
+
+/// A service that reads an event.
+#[derive(Debug, Clone)]
+pub struct Consumer {
+    /// The service.
+    pub service: String,
+    /// What it does with it.
+    pub purpose: Option<String>,
+    /// The versions of the event that it understands.
+    pub accepts: Vec<u32>,
+    /// Where it is declared.
+    pub place: Place,
+}
+
+/// Something that changed within a version.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Change {
+    /// When, as `YYYY-MM-DD`.
+    pub date: String,
+    /// What.
+    pub note: String,
+}
+
+/// Why a service may not publish an event.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// Nobody declared it.
+    #[error("{subject} is not in the catalog of {system}; declare it in the file of {service}")]
+    Unknown {
+        /// The subject.
+        subject: String,
+        /// The system.
+        system: String,
+        /// The service that wanted to publish it.
+        service: String,
+    },
+    /// It is another service's.
+    #[error("{subject} belongs to {owner}; {service} may not publish it")]
+    Foreign {
+        /// The subject.
+        subject: String,
+        /// Whose it is.
+        owner: String,
+        /// The service that wanted to publish it.
+        service: String,
+    },
+}
+
+impl Catalog {
+    /// Reads a catalog and checks everything that needs no schema.
+    ///
+    /// The catalog holds whatever could be understood, so that later checks find their
+    /// mistakes in the same run. It is only to be used where there are none.
+    pub fn read(system: System, profile: Profile, files: &[Source]) -> (Self, Vec<Mistake>) {
+        let mut mistakes = Vec::new();
+        let mut services: Vec<Service> = Vec::new();
+        for file in files {
+            services.extend(read::service(file, &profile, &mut mistakes));
+        }
+        services.sort_by(|a, b| a.name.cmp(&b.name));
+        let catalog = Catalog { system, profile, services };
+        check::between_events(&catalog, &mut mistakes);
+        mistakes.sort();
+        mistakes.dedup();
+        (catalog, mistakes)
+    }
+
+    /// Every event, by service and in the order of its file.
+    pub fn events(&self) -> impl Iterator<Item = &Event> {
+        self.services.iter().flat_map(|service| &service.events)
+    }
+
+    /// The services by group, in the system's order; groups it does not name come last.
+    pub fn grouped(&self) -> Vec<(&str, Vec<&Service>)> {
+        let mut groups: Vec<(&str, Vec<&Service>)> =
+            self.system.groups.iter().map(|name| (name.as_str(), Vec::new())).collect();
+        for service in &self.services {
+            match groups.iter_mut().find(|(name, _)| *name == service.group) {
+                Some((_, services)) => services.push(service),
+                None => groups.push((&service.group, vec![service])),
+            }
+        }
+        groups.retain(|(_, services)| !services.is_empty());
+        groups
+    }
+
+    /// The event of a subject.
+    pub fn event(&self, subject: &str) -> Option<&Event> {
+        self.events().find(|event| event.subject.as_str() == subject)
+    }
+
+    /// The versions of every event type, in order.
+    pub fn versions(&self) -> BTreeMap<&str, Vec<&Event>> {
+        let mut versions: BTreeMap<&str, Vec<&Event>> = BTreeMap::new();
+        for event in self.events() {
+            versions.entry(event.subject.event_type()).or_default().push(event);
+        }
+        for events in versions.values_mut() {
+            events.sort_by_key(|event| event.subject.version());
+        }
+        versions
+    }
+
+    /// Who reads an event: its consumers, then the services that read everything.
+    ///
+    /// A service that reads everything does not read its own events: recording that an entry
+    /// was recorded would never end.
+    pub fn readers<'a>(&'a self, event: &'a Event) -> impl Iterator<Item = &'a str> {
+        let named = move |service: &str| event.consumers.iter().any(|c| c.service == service);
+        let all = self.system.readers_of_all.iter().map(String::as_str);
+        let all = all.filter(move |service| *service != event.owner && !named(service));
+        event.consumers.iter().map(|consumer| consumer.service.as_str()).chain(all)
+    }
+
+    /// Whether a service may publish a subject: it must be declared, and the service's own.
+    pub fn may_publish(&self, service: &str, subject: &str) -> Result<&Event, Refusal> {
+        match self.event(subject) {
+            Some(event) if event.owner == service => Ok(event),
+            Some(event) => Err(Refusal::Foreign {
+                subject: subject.to_owned(),
+                owner: event.owner.clone(),
+                service: service.to_owned(),
+            }),
+            None => Err(Refusal::Unknown {
+                subject: subject.to_owned(),
+                system: self.profile.name.clone(),
+                service: service.to_owned(),
+            }),
+        }
+    }
+
+    /// The subject without the system's name in front, where its grammar has one.
+    pub fn short<'s>(&self, subject: &'s str) -> &'s str {
+        let rest = subject.strip_prefix(self.profile.name.as_str());
+        rest.and_then(|rest| rest.strip_prefix('.')).unwrap_or(subject)
+    }
+
+    /// The address of an event's schema, without the hash of its content.
+    ///
+    /// It is also where the file lies under `event-schemas`: one folder per segment of the
+    /// subject without the system's name, so `melmastoon.file.uploaded.v1`, which has no
+    /// aggregate, is at `file/uploaded/v1`.
+    pub fn schema_path(&self, event: &Event) -> String {
+        let name = self.short(event.subject.event_type()).replace('.', "/");
+        format!("{name}/v{}", event.subject.version())
+    }
+}
+
+impl Profile {
+    /// Whether its events are Protobuf messages.
+    pub fn speaks_protobuf(&self) -> bool {
+        self.dialect == DialectName::Meridian
+    }
+}
+
+impl Encoding {
+    /// The name in files and tables.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Encoding::Json => "json",
+            Encoding::Protobuf(_) => "protobuf",
+        }
+    }
+}
+
+macro_rules! names {
+    ($($type:ident { $($variant:ident = $name:literal),* })*) => {$(
+        impl $type {
+            /// Every choice, by the name that files use.
+            pub const NAMES: &'static [(&'static str, $type)] =
+                &[$(($name, $type::$variant)),*];
+
+            /// The name that files use.
+            pub fn as_str(self) -> &'static str {
+                match self { $($type::$variant => $name),* }
+            }
+        }
+    )*};
+}
+
+names! {
+    Kind { Domain = "domain", Integration = "integration" }
+    Volume { Low = "low", Medium = "medium", High = "high" }
+    PayloadStyle { Fat = "fat", Thin = "thin" }
+}
