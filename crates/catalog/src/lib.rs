@@ -17,6 +17,7 @@
 //! [AsyncAPI document](asyncapi), a [documentation site](docs) and a [picture](graph).
 
 pub mod asyncapi;
+mod bundle;
 pub mod docs;
 pub mod graph;
 pub mod inventory;
@@ -26,6 +27,7 @@ mod proto;
 mod refs;
 mod schema;
 
+pub use bundle::bundle;
 pub use load::{LoadError, Loaded, load};
 pub use proto::Protos;
 pub use schema::{MAX_SCHEMA, Schema};

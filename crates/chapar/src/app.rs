@@ -16,6 +16,7 @@ use crate::cx::{Cx, States};
 use crate::effects::{EffectTask, EffectWorker};
 use crate::failure::Failure;
 use crate::metrics::Metrics;
+use crate::registry::RegistryError;
 use crate::saga::SagaKind;
 use crate::timers::{TimerHandler, Timers};
 
@@ -40,6 +41,9 @@ pub enum StartError {
     /// A consumer may not read what it subscribes to.
     #[error(transparent)]
     Rules(#[from] Violations),
+    /// A schema of the registry cannot be used.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
     /// The subscriptions cannot be made.
     #[error(transparent)]
     Transport(#[from] TransportError),
@@ -100,12 +104,19 @@ impl App {
 
     /// Checks the set-up, creates the subscriptions and starts everything.
     pub async fn start(self) -> Result<Running, StartError> {
+        if let Some(registry) = self.chapar.registry() {
+            registry.compile()?;
+        }
         let store = self.chapar.store();
         store.check_schema().await?;
         store.set_key_template(self.chapar.profile().key_template.as_str()).await?;
         for (service, consumer) in &self.consumers {
             for topic in consumer.topics() {
                 rules::check_reader(self.chapar.profile(), &topic, service)?;
+                if self.chapar.registry().is_some_and(|registry| !registry.contains(&topic)) {
+                    let consumer = consumer.name();
+                    warn!(consumer, topic, "a topic that the registry does not know is handled");
+                }
             }
         }
         let metrics = Metrics::default();

@@ -1,5 +1,6 @@
 use std::sync::Arc;
 
+use chapar_core::bundle::Contract;
 use chapar_core::dialect::{Dialect, EncodeError};
 use chapar_core::port::{Clock, Ids, OutboxRow, SystemClock, SystemIds};
 use chapar_core::{
@@ -8,6 +9,9 @@ use chapar_core::{
 };
 use chapar_sql::{Append, Appended, Conn, Store, StoreError, Tx};
 use serde::Deserialize;
+use tracing::warn;
+
+use crate::registry::Registry;
 
 /// The backbone as one service sees it. Cheap to clone.
 #[derive(Clone)]
@@ -18,6 +22,7 @@ struct Inner {
     profile: Profile,
     dialect: Arc<dyn Dialect>,
     producer: Producer,
+    registry: Option<Arc<Registry>>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
 }
@@ -44,6 +49,7 @@ pub struct ChaparBuilder {
     profile: Profile,
     dialect: Arc<dyn Dialect>,
     producer: Producer,
+    registry: Option<Arc<Registry>>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
 }
@@ -56,6 +62,7 @@ impl Chapar {
             profile,
             dialect,
             producer: Producer::default(),
+            registry: None,
             clock: Arc::new(SystemClock),
             ids: Arc::new(SystemIds),
         }
@@ -69,6 +76,7 @@ impl Chapar {
             profile: self.0.profile.clone(),
             dialect: self.0.dialect.clone(),
             producer,
+            registry: self.0.registry.clone(),
             clock: self.0.clock.clone(),
             ids: self.0.ids.clone(),
         }))
@@ -125,6 +133,10 @@ impl Chapar {
         &self.0.profile
     }
 
+    pub(crate) fn registry(&self) -> Option<&Registry> {
+        self.0.registry.as_deref()
+    }
+
     pub(crate) fn dialect(&self) -> &dyn Dialect {
         &*self.0.dialect
     }
@@ -145,9 +157,21 @@ impl Chapar {
         self.seal(event.into_draft(&cause.tenant).in_chain(cause))
     }
 
-    fn seal(&self, draft: chapar_core::Draft) -> Result<Append, AppendError> {
+    fn seal(&self, mut draft: chapar_core::Draft) -> Result<Append, AppendError> {
         let inner = &self.0;
+        let subject = draft.subject().to_owned();
+        if let Some(registry) = &inner.registry {
+            let contract = registry.may_publish(&subject, Some(&inner.producer.service))?;
+            self.warn_of_deprecation(contract);
+            draft = draft.schema(contract.uri.as_str());
+            if contract.thin {
+                draft = draft.thin();
+            }
+        }
         let envelope = draft.seal(&inner.profile, &inner.producer, &*inner.clock, &*inner.ids)?;
+        if let Some(registry) = &inner.registry {
+            registry.check_written(&subject, &envelope.payload)?;
+        }
         let message = inner.dialect.encode(&envelope)?;
         let (aggregate_type, aggregate_id) = match &envelope.aggregate {
             Some(aggregate) => (aggregate.kind.clone(), aggregate.id.clone()),
@@ -169,6 +193,12 @@ impl Chapar {
         })
     }
 
+    fn warn_of_deprecation(&self, contract: &Contract) {
+        if let Some(why) = &contract.deprecated {
+            warn!(topic = contract.subject, service = self.0.producer.service, why, "deprecated");
+        }
+    }
+
     /// Completes an event that came in by SQL, and checks it like any other.
     pub(crate) fn complete(&self, row: &mut OutboxRow) -> Result<(), String> {
         #[derive(Deserialize, Default)]
@@ -186,13 +216,20 @@ impl Chapar {
         let facts: Facts = serde_json::from_str(&draft.facts)
             .map_err(|e| format!("the facts given to chapar.emit are malformed: {e}"))?;
         let subject = inner.profile.subject(&row.topic).map_err(|e| e.to_string())?;
+        let mut schema = None;
+        if let Some(registry) = &inner.registry {
+            // Which service emitted it is not known here: the database's grants say who may.
+            let contract = registry.may_publish(&row.topic, None).map_err(|e| e.to_string())?;
+            self.warn_of_deprecation(contract);
+            schema = Some(contract.uri.clone());
+        }
         let payload = std::str::from_utf8(&row.body).map_err(|e| e.to_string())?;
         let parse = |id: &str| id.parse::<Id>().map_err(|e| e.to_string());
         let envelope = Envelope {
             id: row.event_id.clone(),
             event_type: subject.event_type().to_owned(),
             version: subject.version(),
-            schema: None,
+            schema,
             tenant: row
                 .tenant
                 .parse()
@@ -224,6 +261,10 @@ impl Chapar {
             payload: Payload::from_json_text(payload).map_err(|e| e.to_string())?,
         };
         rules::check(&envelope, &inner.profile, false).map_err(|e| e.to_string())?;
+        if let Some(registry) = &inner.registry {
+            let checked = registry.check_written(&row.topic, &envelope.payload);
+            checked.map_err(|e| e.to_string())?;
+        }
         let message = inner.dialect.encode(&envelope).map_err(|e| e.to_string())?;
         row.headers = message.headers;
         row.body = message.body;
@@ -242,6 +283,12 @@ impl ChaparBuilder {
     /// Names the producing service, its instance, revision and region.
     pub fn producer(mut self, producer: Producer) -> Self {
         self.producer = producer;
+        self
+    }
+
+    /// The contracts of the system: what is not in it is refused, and payloads are checked.
+    pub fn registry(mut self, registry: Registry) -> Self {
+        self.registry = Some(Arc::new(registry));
         self
     }
 
@@ -264,6 +311,7 @@ impl ChaparBuilder {
             profile: self.profile,
             dialect: self.dialect,
             producer: self.producer,
+            registry: self.registry,
             clock: self.clock,
             ids: self.ids,
         }))

@@ -35,6 +35,7 @@ mod cx;
 mod effects;
 mod failure;
 mod metrics;
+mod registry;
 mod relay;
 pub mod saga;
 mod timers;
@@ -50,6 +51,7 @@ pub use cx::Cx;
 pub use effects::{EffectOutcome, EffectTask};
 pub use failure::Failure;
 pub use metrics::{ConsumerMetrics, Metrics};
+pub use registry::{Registry, RegistryError};
 
 /// The README and the guide, compiled so that their samples stay true.
 macro_rules! page {

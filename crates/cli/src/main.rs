@@ -6,6 +6,7 @@ mod config;
 mod envelope;
 mod migrate;
 mod output;
+mod schema;
 mod up;
 
 use std::io::IsTerminal;
@@ -52,6 +53,9 @@ enum Command {
     /// Check a system's catalog of events, and generate what follows from it.
     #[command(subcommand)]
     Catalog(catalog::Command),
+    /// Release the contracts of a system.
+    #[command(subcommand)]
+    Schema(schema::Command),
     /// Bring a store's tables up to date.
     #[command(subcommand)]
     Migrate(migrate::Command),
@@ -77,6 +81,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Up(args) => up::run(args, config),
         Command::Envelope(command) => envelope::run(command),
         Command::Catalog(command) => catalog::run(command),
+        Command::Schema(command) => schema::run(command),
         Command::Migrate(command) => migrate::run(command),
         Command::Config(args) => config::print(args.over(config)?.0),
     }

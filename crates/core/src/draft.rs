@@ -140,6 +140,11 @@ impl Draft {
         }
     }
 
+    /// The subject it was made for.
+    pub fn subject(&self) -> &str {
+        &self.subject
+    }
+
     /// Joins the causation chain of `parent`: same correlation, trace and actor, caused by it.
     pub fn caused_by(self, parent: &Envelope) -> Self {
         self.in_chain(&parent.cause())

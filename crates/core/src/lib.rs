@@ -6,6 +6,7 @@
 //! [state machines](machine) that the engine drives. Nothing in this crate opens a socket,
 //! a file or a clock of its own, which is what lets a test turn time by hand.
 
+pub mod bundle;
 pub mod catalog;
 pub mod dialect;
 pub mod draft;

@@ -43,11 +43,17 @@ pub enum Code {
     ResidencyUnknown,
     /// CH1012: the payload cannot be written as JSON.
     PayloadUnwritable,
+    /// CH1013: the registry has no contract for the subject.
+    Unregistered,
+    /// CH1014: a service publishes what belongs to another.
+    NotOwner,
+    /// CH1015: the payload does not fit its schema.
+    SchemaInvalid,
 }
 
 impl Code {
     /// Every rule.
-    pub const ALL: [Code; 12] = [
+    pub const ALL: [Code; 15] = [
         Code::SubjectMalformed,
         Code::IdempotencyKeyMissing,
         Code::TenantMissing,
@@ -60,6 +66,9 @@ impl Code {
         Code::CrossTenant,
         Code::ResidencyUnknown,
         Code::PayloadUnwritable,
+        Code::Unregistered,
+        Code::NotOwner,
+        Code::SchemaInvalid,
     ];
 
     /// The stable code, such as `CH1002`.
@@ -77,6 +86,9 @@ impl Code {
             Code::CrossTenant => "CH1010",
             Code::ResidencyUnknown => "CH1011",
             Code::PayloadUnwritable => "CH1012",
+            Code::Unregistered => "CH1013",
+            Code::NotOwner => "CH1014",
+            Code::SchemaInvalid => "CH1015",
         }
     }
 }
@@ -107,9 +119,14 @@ impl Violations {
         self.0.iter()
     }
 
+    /// One broken rule.
+    pub fn one(code: Code, reason: String) -> Self {
+        Violations(vec![Violation { code, reason }])
+    }
+
     pub(crate) fn unwritable(error: String) -> Self {
         let reason = format!("the payload cannot be written as JSON: {error}");
-        Violations(vec![Violation { code: Code::PayloadUnwritable, reason }])
+        Self::one(Code::PayloadUnwritable, reason)
     }
 
     /// Whether this rule is among them.
@@ -134,7 +151,7 @@ impl std::error::Error for Violations {}
 
 impl From<SubjectError> for Violations {
     fn from(error: SubjectError) -> Self {
-        Violations(vec![Violation { code: Code::SubjectMalformed, reason: error.to_string() }])
+        Self::one(Code::SubjectMalformed, error.to_string())
     }
 }
 

@@ -41,7 +41,7 @@ use std::time::Duration;
 use chapar::core::dialect::Melmastoon;
 use chapar::core::machine::retry::RetryPolicy;
 use chapar::sql::Migration;
-use chapar::{App, Chapar, Consumer, EffectTask, Producer, Profile, Store, StoreError};
+use chapar::{App, Chapar, Consumer, EffectTask, Producer, Profile, Registry, Store, StoreError};
 
 pub use audit::{Audit, audit};
 pub use traffic::{Generator, Tally};
@@ -99,11 +99,16 @@ pub fn app(app: App, config: &Config) -> App {
     pricing::register(app, config)
 }
 
-/// The backbone of the hotel on a store: its profile and its dialect.
+/// The backbone of the hotel on a store: its profile, its dialect and its contracts.
 pub fn backbone(store: Store) -> Chapar {
+    const CONTRACTS: &str = include_str!("../contracts.json");
+    let registry = Registry::from_bundle(CONTRACTS).expect("the bundle is tested to be current");
     let profile = Profile::builtin("melmastoon").expect("the profile is built in");
     let producer = Producer { service: "melmastoon".into(), ..Producer::default() };
-    Chapar::builder(store, profile, Arc::new(Melmastoon)).producer(producer).build()
+    Chapar::builder(store, profile, Arc::new(Melmastoon))
+        .producer(producer)
+        .registry(registry)
+        .build()
 }
 
 /// The tables of the hotel.

@@ -105,3 +105,15 @@ fn written() -> Written {
     add(&mut w, MessageBounced { reservation_id: r(), message_id: message_id(), reason: reason() });
     w
 }
+
+#[test]
+fn the_bundle_that_the_hotel_runs_on_is_what_its_files_say() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let loaded = chapar_catalog::load(folder).unwrap();
+    let current = serde_json::to_string_pretty(&chapar_catalog::bundle(&loaded)).unwrap() + "\n";
+    let committed = std::fs::read_to_string(folder.join("contracts.json")).unwrap();
+    assert!(
+        current == committed,
+        "make it anew: chapar schema bundle --system melmastoon --out systems/melmastoon/contracts.json"
+    );
+}

@@ -56,11 +56,16 @@ async fn a_tenant_cannot_take_the_rooms_of_another(hotel: Hotel) {
     stop(running).await;
 }
 
-async fn append(hotel: &Hotel, tenant: &str, event: impl Event) {
+/// Appends an event as the service that owns it.
+async fn append<E: Event>(hotel: &Hotel, tenant: &str, event: E) {
     let tenant: Tenant = tenant.parse().unwrap();
-    let mut tx = hotel.chapar.begin(&tenant).await.unwrap();
-    hotel.chapar.append(&mut tx, event.for_tenant(&tenant)).await.unwrap();
-    hotel.chapar.commit(tx).await.unwrap();
+    let profile = hotel.chapar.profile();
+    let token = profile.subject(E::SUBJECT).unwrap().service().to_owned();
+    let (owner, _) = profile.services.iter().find(|(_, known)| **known == token).unwrap();
+    let chapar = hotel.chapar.for_service(owner);
+    let mut tx = chapar.begin(&tenant).await.unwrap();
+    chapar.append(&mut tx, event.for_tenant(&tenant)).await.unwrap();
+    chapar.commit(tx).await.unwrap();
 }
 
 async fn until_recorded(hotel: &Hotel, events: i64) {

@@ -116,6 +116,10 @@ impl Runner {
         let envelope = self.chapar.dialect().decode(message).map_err(|error| error.to_string());
         let envelope = envelope.map_err(unusable(FailureKind::Undecodable))?;
         self.check(&envelope, message).map_err(unusable(FailureKind::RuleViolation))?;
+        if let (Some(registry), Some(topic)) = (self.chapar.registry(), &message.topic) {
+            let checked = registry.check_read(topic, &envelope);
+            checked.map_err(unusable(FailureKind::SchemaInvalid))?;
+        }
         Ok(Arc::new(envelope))
     }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod consume;
+mod contracts;
 mod effects;
 mod emit;
 mod harness;

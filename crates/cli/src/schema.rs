@@ -1,0 +1,52 @@
+//! `chapar schema`: what is released of a system's contracts.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use clap::Subcommand;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// Put a system's contracts into one file that runtimes load.
+    #[command(after_help = "\
+Examples:
+  chapar schema bundle --system melmastoon --out contracts.json
+  chapar schema bundle --system melmastoon | sha256sum")]
+    Bundle {
+        /// The system, a folder below `systems`.
+        #[arg(long, value_name = "NAME")]
+        system: String,
+        /// Where `systems` lies.
+        #[arg(long, value_name = "FOLDER", default_value = ".")]
+        root: PathBuf,
+        /// Where the bundle goes, instead of stdout.
+        #[arg(long, value_name = "FILE")]
+        out: Option<PathBuf>,
+    },
+}
+
+pub(crate) fn run(command: Command) -> Result<ExitCode> {
+    let Command::Bundle { system, root, out } = command;
+    let loaded = chapar_catalog::load(&root.join("systems").join(&system))?;
+    if !loaded.mistakes.is_empty() {
+        for mistake in &loaded.mistakes {
+            eprintln!("{mistake}");
+        }
+        eprintln!(
+            "nothing is released with mistakes; see `chapar catalog check --system {system}`"
+        );
+        return Ok(ExitCode::FAILURE);
+    }
+    let bundle = chapar_catalog::bundle(&loaded);
+    let text = serde_json::to_string_pretty(&bundle)? + "\n";
+    match out {
+        None => print!("{text}"),
+        Some(out) => {
+            std::fs::write(&out, text)
+                .with_context(|| format!("{} cannot be written", out.display()))?;
+            eprintln!("{}: {} contracts of {system}", out.display(), bundle.contracts.len());
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
