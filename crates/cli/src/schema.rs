@@ -1,6 +1,8 @@
-//! `chapar schema`: what is released of a system's contracts.
+//! `chapar schema`: the contracts of events, compared and released.
 
-use std::path::PathBuf;
+mod diff;
+
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -8,6 +10,9 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
+    /// Say whether a changed schema still fits: 0 compatible, 1 breaking or unknown, 2 unusable input.
+    #[command(after_help = diff::EXAMPLES)]
+    Diff(diff::Diff),
     /// Put a system's contracts into one file that runtimes load.
     #[command(after_help = "\
 Examples:
@@ -27,8 +32,14 @@ Examples:
 }
 
 pub(crate) fn run(command: Command) -> Result<ExitCode> {
-    let Command::Bundle { system, root, out } = command;
-    let loaded = chapar_catalog::load(&root.join("systems").join(&system))?;
+    match command {
+        Command::Diff(args) => diff::run(&args),
+        Command::Bundle { system, root, out } => bundle(&system, &root, out.as_deref()),
+    }
+}
+
+fn bundle(system: &str, root: &Path, out: Option<&Path>) -> Result<ExitCode> {
+    let loaded = chapar_catalog::load(&root.join("systems").join(system))?;
     if !loaded.mistakes.is_empty() {
         for mistake in &loaded.mistakes {
             eprintln!("{mistake}");
@@ -43,7 +54,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
     match out {
         None => print!("{text}"),
         Some(out) => {
-            std::fs::write(&out, text)
+            std::fs::write(out, text)
                 .with_context(|| format!("{} cannot be written", out.display()))?;
             eprintln!("{}: {} contracts of {system}", out.display(), bundle.contracts.len());
         }

@@ -1,0 +1,197 @@
+//! `chapar schema diff`: whether a changed schema still fits.
+
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use chapar_compat::proto::{self, Category, Protos};
+use chapar_compat::{Direction, InputError, Kind, LARGEST, Report, Request, Schema, Writers};
+use clap::{Args, ValueEnum};
+
+use crate::output::red;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  chapar schema diff released/booking.v1.json booking.v1.json
+  chapar schema diff old.json new.json --kind integration --format github
+  git show main:booking.v1.json | chapar schema diff - booking.v1.json --direction full
+  chapar schema diff old/orders.proto orders.proto --category wire-json";
+
+#[derive(Args)]
+pub(crate) struct Diff {
+    /// The released schema: a .json or .proto file, or - for stdin.
+    old: PathBuf,
+
+    /// The schema that is to replace it, or - for stdin.
+    new: PathBuf,
+
+    /// Who must understand whom [default: backward for domain events, full for integration events].
+    #[arg(long, value_enum)]
+    direction: Option<DirectionName>,
+
+    /// What producers may send beside what their schema declares.
+    #[arg(long, value_enum, default_value = "declared")]
+    writers: WritersName,
+
+    /// The kind of event; integration events are held to stricter rules.
+    #[arg(long, value_enum, default_value = "domain")]
+    kind: KindName,
+
+    /// An audit of the last 30 days found no event outside the tightened ranges and patterns.
+    #[arg(long)]
+    audited: bool,
+
+    /// For .proto files: what must stay as it is.
+    #[arg(long, value_enum, default_value = "file")]
+    category: CategoryName,
+
+    /// The form of the output.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Form,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum DirectionName {
+    /// New readers read old events.
+    Backward,
+    /// Old readers read new events.
+    Forward,
+    /// Both.
+    Full,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum WritersName {
+    /// Only what their schema declares: they are checked against its closed copy, and readers ignore the rest.
+    Declared,
+    /// Whatever the schema as it is written accepts.
+    Any,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum KindName {
+    /// Inside one context.
+    Domain,
+    /// Between contexts.
+    Integration,
+    /// Only the inclusion, without the rules of the house.
+    Bare,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum CategoryName {
+    /// Generated code, file by file.
+    File,
+    /// The binary encoding and JSON.
+    WireJson,
+    /// The binary encoding.
+    Wire,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Form {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// Annotations on a pull request.
+    Github,
+}
+
+/// The exit code of input that cannot be compared, the same as for a wrong option.
+const UNUSABLE: u8 = 2;
+
+pub(super) fn run(args: &Diff) -> Result<ExitCode> {
+    let report = match compared(args) {
+        Ok(report) => report,
+        Err(error) => {
+            eprintln!("{}: {error:#}", red("error"));
+            return Ok(ExitCode::from(UNUSABLE));
+        }
+    };
+    match args.format {
+        Form::Text => print!("{}", report.to_human()),
+        Form::Json => println!("{}", serde_json::to_string_pretty(&report.to_json())?),
+        Form::Github => print!("{}", report.to_github(&args.new.display().to_string())),
+    }
+    Ok(if report.passes() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn compared(args: &Diff) -> Result<Report> {
+    anyhow::ensure!(
+        !(is_stdin(&args.old) && is_stdin(&args.new)),
+        "only one of the two can be read from stdin"
+    );
+    let (old, new) = (read(&args.old)?, read(&args.new)?);
+    let (old_name, new_name) = (args.old.display().to_string(), args.new.display().to_string());
+    match (is_proto(&args.old), is_proto(&args.new)) {
+        (Some(true), Some(false)) | (Some(false), Some(true)) => {
+            Err(InputError::Mixed { old: old_name, new: new_name }.into())
+        }
+        (Some(true), _) | (_, Some(true)) => {
+            // The rules about files go by name, and the same file has two paths here.
+            let named = if is_stdin(&args.new) { &args.old } else { &args.new };
+            let name =
+                named.file_name().map_or("schema.proto".into(), |name| name.to_string_lossy());
+            let old = Protos::parse(&[(&name, &old)]).with_context(|| old_name.clone())?;
+            let new = Protos::parse(&[(&name, &new)]).with_context(|| new_name.clone())?;
+            Ok(proto::diff(&old, &new, args.category()))
+        }
+        _ => {
+            let (old, new) = (Schema::parse(&old_name, &old)?, Schema::parse(&new_name, &new)?);
+            Ok(chapar_compat::diff(&args.request(&old, &new)))
+        }
+    }
+}
+
+impl Diff {
+    fn request<'a>(&self, old: &'a Schema, new: &'a Schema) -> Request<'a> {
+        let kind = match self.kind {
+            KindName::Domain => Kind::Domain,
+            KindName::Integration => Kind::Integration,
+            KindName::Bare => Kind::Bare,
+        };
+        let writers = match self.writers {
+            WritersName::Declared => Writers::Declared,
+            WritersName::Any => Writers::Any,
+        };
+        let request = Request::new(old, new).kind(kind).writers(writers).audited(self.audited);
+        match self.direction {
+            None => request,
+            Some(DirectionName::Backward) => request.direction(Direction::Backward),
+            Some(DirectionName::Forward) => request.direction(Direction::Forward),
+            Some(DirectionName::Full) => request.direction(Direction::Full),
+        }
+    }
+
+    fn category(&self) -> Category {
+        match self.category {
+            CategoryName::File => Category::File,
+            CategoryName::WireJson => Category::WireJson,
+            CategoryName::Wire => Category::Wire,
+        }
+    }
+}
+
+fn is_stdin(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}
+
+/// What the name says; stdin has none.
+fn is_proto(path: &Path) -> Option<bool> {
+    (!is_stdin(path)).then(|| path.extension().is_some_and(|extension| extension == "proto"))
+}
+
+/// One byte more than is allowed is enough to refuse the rest.
+fn read(path: &Path) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let most = LARGEST as u64 + 1;
+    if is_stdin(path) {
+        std::io::stdin().lock().take(most).read_to_end(&mut bytes).context("stdin")?;
+    } else {
+        let file = std::fs::File::open(path).with_context(|| path.display().to_string())?;
+        file.take(most).read_to_end(&mut bytes).with_context(|| path.display().to_string())?;
+    }
+    Ok(bytes)
+}
