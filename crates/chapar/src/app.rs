@@ -158,7 +158,10 @@ impl App {
             metrics: metrics.clone(),
             stop: stop.clone(),
         };
-        tasks.spawn(timers.run());
+        // What this process has no handlers for is left to those that have.
+        if !timers.handlers.is_empty() {
+            tasks.spawn(timers.run());
+        }
         let effects = EffectWorker {
             chapar: self.chapar,
             tasks: Arc::new(self.effects),
@@ -166,7 +169,9 @@ impl App {
             metrics: metrics.clone(),
             stop: stop.clone(),
         };
-        tasks.spawn(effects.run());
+        if !effects.tasks.is_empty() {
+            tasks.spawn(effects.run());
+        }
         Ok(Running { metrics, stop, tasks })
     }
 }

@@ -101,6 +101,7 @@ impl EffectWorker {
         // Longer than any attempt may take, so that no call is made twice at a time.
         let longest = self.tasks.values().map(|task| task.timeout).max().unwrap_or_default();
         let hold = longest + Duration::from_secs(5);
+        let mut nudges = self.chapar.store().nudges();
         while !self.stop.is_cancelled() {
             let mut ended = Vec::new();
             while let Some(call) = calls.try_join_next() {
@@ -125,7 +126,7 @@ impl EffectWorker {
                     Some(call) = calls.join_next() => {
                         self.complete_all(call.ok().flatten().into_iter().collect()).await;
                     }
-                    () = self.chapar.store().nudged(LOOK_EVERY) => {}
+                    () = nudges.wait(LOOK_EVERY) => {}
                     () = self.stop.cancelled() => {}
                 }
             }

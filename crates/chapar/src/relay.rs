@@ -10,6 +10,7 @@ use chapar_core::port::{
     Outbox, OutboxError, OutboxRow, Outcome, Outgoing, Receipt, ShardLease, Transport,
     TransportError,
 };
+use chapar_sql::Nudges;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -26,7 +27,8 @@ pub(crate) struct Relay {
     pub(crate) stop: CancellationToken,
 }
 
-const LEASE: Duration = Duration::from_secs(4);
+/// A relay that has died is replaced within this and a third of it.
+const LEASE: Duration = Duration::from_secs(3);
 const SHARDS: usize = 64;
 const BATCH: usize = 512;
 const IDLE: Duration = Duration::from_millis(50);
@@ -35,9 +37,10 @@ impl Relay {
     pub(crate) async fn run(self) {
         let mut held = Held::default();
         let started = Instant::now();
+        let mut nudges = self.chapar.store().nudges();
         while !self.stop.is_cancelled() {
             match self.round(&mut held, started).await {
-                Ok(0) => self.idle(IDLE).await,
+                Ok(0) => self.idle(&mut nudges, IDLE).await,
                 Ok(_) => {}
                 Err(OutboxError::LeaseLost(lost)) => {
                     debug!(%lost, "another relay took a shard");
@@ -45,18 +48,18 @@ impl Relay {
                 }
                 Err(error) => {
                     warn!(error = &error as &dyn std::error::Error, "the outbox did not answer");
-                    self.idle(Duration::from_millis(500)).await;
+                    self.idle(&mut nudges, Duration::from_millis(500)).await;
                 }
             }
         }
-        if let Err(error) = self.outbox.release(&held.leases).await {
+        if let Err(error) = self.outbox.release(&self.owner, &held.leases).await {
             debug!(%error, "leases are left to expire");
         }
     }
 
-    async fn idle(&self, limit: Duration) {
+    async fn idle(&self, nudges: &mut Nudges, limit: Duration) {
         tokio::select! {
-            () = self.chapar.store().nudged(limit) => {}
+            () = nudges.wait(limit) => {}
             () = self.stop.cancelled() => {}
         }
     }

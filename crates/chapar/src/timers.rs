@@ -51,7 +51,9 @@ impl Timers {
     pub(crate) async fn fire_due(&self) -> Result<usize, Failure> {
         let now = self.chapar.clock().now();
         let mut tx = self.chapar.store().begin_read().await?;
-        let due = tx.conn().due_timers(now, AT_ONCE).await?;
+        let mut sagas: Vec<String> = self.handlers.keys().map(|(saga, _)| saga.clone()).collect();
+        sagas.dedup();
+        let due = tx.conn().due_timers(sagas, now, AT_ONCE).await?;
         tx.rollback().await?;
         for timer in &due {
             if let Err(failure) = self.fire(timer, now).await {

@@ -6,6 +6,7 @@ mod config;
 mod envelope;
 mod migrate;
 mod output;
+mod relay;
 mod schema;
 mod up;
 
@@ -47,6 +48,8 @@ Examples:
 enum Command {
     /// Run the hotel's booking flow, with live traffic and a console.
     Up(up::Args),
+    /// Publish what services commit, in a process of its own.
+    Relay(relay::Args),
     /// Read, convert and check events in any dialect.
     #[command(subcommand)]
     Envelope(envelope::Command),
@@ -79,6 +82,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let config = config::Config::load(cli.config.as_deref())?;
     match cli.command {
         Command::Up(args) => up::run(args, config),
+        Command::Relay(args) => relay::run(args),
         Command::Envelope(command) => envelope::run(command),
         Command::Catalog(command) => catalog::run(command),
         Command::Schema(command) => schema::run(command),

@@ -103,7 +103,7 @@ async fn up(config: Up, time: Option<Duration>, format: Format) -> Result<ExitCo
     // A file has one owner at a time, by the lock; a server may have several.
     let owner = match store.backend() {
         Backend::Sqlite => "up".to_owned(),
-        Backend::Postgres => format!("up-{}-{}", std::process::id(), started_ns()),
+        Backend::Postgres => process_name("up"),
     };
     let transport = Arc::new(SqlTransport::new(store.clone(), &owner));
     let hotel = melmastoon::Config {
@@ -178,7 +178,7 @@ fn place(config: &Up) -> Result<(String, Option<File>)> {
 }
 
 /// Cancelled by the first Ctrl-C or SIGTERM; the second ends the process at once.
-fn interrupted() -> CancellationToken {
+pub(crate) fn interrupted() -> CancellationToken {
     let token = CancellationToken::new();
     let cancel = token.clone();
     tokio::spawn(async move {
@@ -212,8 +212,9 @@ async fn traffic(generator: Generator, rate: f64, quiet: CancellationToken) -> R
     Ok(())
 }
 
-fn started_ns() -> i128 {
-    Timestamp::now().as_nanosecond()
+/// A name that no other process has, now or after a restart.
+pub(crate) fn process_name(role: &str) -> String {
+    format!("{role}-{}-{}", std::process::id(), Timestamp::now().as_nanosecond())
 }
 
 async fn sleep_or_for_ever(time: Option<Duration>) {

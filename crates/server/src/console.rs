@@ -75,6 +75,15 @@ pub enum ConsoleError {
     Serve(#[source] io::Error),
 }
 
+impl ConsoleError {
+    pub(crate) fn listen(address: SocketAddr, source: io::Error) -> Self {
+        match source.kind() {
+            io::ErrorKind::AddrInUse => ConsoleError::InUse(address),
+            _ => ConsoleError::Listen { address, source },
+        }
+    }
+}
+
 impl Console {
     /// A console over a backbone and what its process has done so far.
     pub fn new(chapar: Chapar, metrics: Metrics, facts: Facts) -> Self {
@@ -84,10 +93,7 @@ impl Console {
 
     /// Takes an address; port 0 takes any that is free.
     pub async fn bind(&self, address: SocketAddr) -> Result<Bound, ConsoleError> {
-        let refused = |source: io::Error| match source.kind() {
-            io::ErrorKind::AddrInUse => ConsoleError::InUse(address),
-            _ => ConsoleError::Listen { address, source },
-        };
+        let refused = |source: io::Error| ConsoleError::listen(address, source);
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         if !address.ip().is_loopback() {

@@ -24,6 +24,7 @@ mod events;
 mod guard;
 mod letters;
 mod live;
+mod ops;
 mod page;
 mod problem;
 mod pulse;
@@ -31,3 +32,4 @@ mod show;
 mod snapshot;
 
 pub use console::{Bound, Console, ConsoleError, Facts};
+pub use ops::Ops;

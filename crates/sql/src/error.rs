@@ -27,6 +27,12 @@ pub enum StoreError {
     /// The transaction has no tenant.
     #[error("no tenant is set for this transaction; begin it with a tenant")]
     TenantUnset,
+    /// The engine would not see the rows of all tenants.
+    #[error(
+        "this login cannot work for all tenants: {0}; \
+         run `grant chapar_app, chapar_engine to <login>` as an administrator"
+    )]
+    EngineRole(String),
     /// The schema is newer than this program.
     #[error(
         "the store's schema is at version {found}, this program knows {known}; \

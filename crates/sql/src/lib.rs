@@ -33,6 +33,6 @@ pub use migrate::{Migration, SchemaStatus};
 pub use outbox::SqlOutbox;
 pub use saga::{DueTimer, HistoryEntry, SagaCard, SagaRow, SagaSummary};
 pub use statement::Statement;
-pub use store::{Backend, Store, StoreOptions};
+pub use store::{Backend, Nudges, Store, StoreOptions};
 pub use survey::{ConsumerCount, OutboxLag, Survey, Verdict};
 pub use value::{FromCell, Row, Value};

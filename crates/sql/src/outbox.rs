@@ -25,28 +25,34 @@ impl Outbox for SqlOutbox {
     fn lease<'a>(
         &'a self,
         owner: &'a str,
-        want: usize,
+        shards: usize,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<Vec<ShardLease>, OutboxError>> {
         Box::pin(async move {
             let mut tx = self.0.begin_engine().await.map_err(store)?;
-            let leases = lease(&mut tx.conn(), owner, want, ttl).await.map_err(store)?;
+            let leases = lease(&mut tx.conn(), owner, shards, ttl).await.map_err(store)?;
             tx.commit().await.map_err(store)?;
             Ok(leases)
         })
     }
 
-    fn release<'a>(&'a self, leases: &'a [ShardLease]) -> BoxFuture<'a, Result<(), OutboxError>> {
+    fn release<'a>(
+        &'a self,
+        owner: &'a str,
+        leases: &'a [ShardLease],
+    ) -> BoxFuture<'a, Result<(), OutboxError>> {
         static RELEASE: Statement = Statement::new(
             "update chapar.shards set owner = null, expires_at = clock_timestamp() \
              where shard = $1 and epoch = $2",
         );
+        static LEAVE: Statement = Statement::new("delete from chapar.relays where owner = $1");
         Box::pin(async move {
             let mut tx = self.0.begin_engine().await.map_err(store)?;
             for lease in leases {
                 let args = vec![lease.shard.into(), lease.epoch.into()];
                 tx.conn().run(&RELEASE, args).await.map_err(store)?;
             }
+            tx.conn().run(&LEAVE, vec![owner.into()]).await.map_err(store)?;
             tx.commit().await.map_err(store)
         })
     }
@@ -86,13 +92,25 @@ fn store(error: StoreError) -> OutboxError {
 async fn lease(
     conn: &mut Conn<'_>,
     owner: &str,
-    want: usize,
+    shards: usize,
     ttl: Duration,
 ) -> Result<Vec<ShardLease>, StoreError> {
+    static JOIN: Statement = Statement::new(
+        "insert into chapar.relays (owner, expires_at) \
+         values ($1, clock_timestamp() + $2 * interval '1 microsecond') \
+         on conflict (owner) do update set expires_at = excluded.expires_at",
+    );
+    static LIVE: Statement =
+        Statement::new("select count(*) from chapar.relays where expires_at > clock_timestamp()");
     // Renewing keeps the epoch; taking, and coming back after the lease had run out, does not.
     static RENEW: Statement = Statement::new(
         "update chapar.shards set expires_at = clock_timestamp() + $2 * interval '1 microsecond' \
          where owner = $1 and expires_at > clock_timestamp()",
+    );
+    static GIVE_BACK: Statement = Statement::new(
+        "update chapar.shards set owner = null, expires_at = clock_timestamp() \
+         where shard in (select shard from chapar.shards where owner = $1 \
+         order by shard desc limit $2)",
     );
     static TAKE: Statement = Statement::new(
         "update chapar.shards set owner = $1, epoch = epoch + 1, \
@@ -100,13 +118,22 @@ async fn lease(
          where shard in (select shard from chapar.shards where expires_at <= clock_timestamp() \
          order by shard limit $3 for update skip locked)",
     );
-    static HELD: Statement =
-        Statement::new("select shard, epoch from chapar.shards where owner = $1 order by shard");
+    static HELD: Statement = Statement::new(
+        "select shard, epoch from chapar.shards where owner = $1 \
+         and expires_at > clock_timestamp() order by shard",
+    );
     let ttl = ttl.as_micros() as i64;
-    let renewed = conn.run(&RENEW, vec![owner.into(), ttl.into()]).await?;
-    let missing = (want as i64) - (renewed as i64);
-    if missing > 0 {
-        conn.run(&TAKE, vec![owner.into(), ttl.into(), missing.into()]).await?;
+    conn.run(&JOIN, vec![owner.into(), ttl.into()]).await?;
+    let live = match conn.query(&LIVE, vec![]).await?.first() {
+        Some(row) => row.get::<i64>(0)?.max(1),
+        None => 1,
+    };
+    let share = (shards as i64 + live - 1) / live;
+    let held = conn.run(&RENEW, vec![owner.into(), ttl.into()]).await? as i64;
+    if held > share {
+        conn.run(&GIVE_BACK, vec![owner.into(), (held - share).into()]).await?;
+    } else if held < share {
+        conn.run(&TAKE, vec![owner.into(), ttl.into(), (share - held).into()]).await?;
     }
     let rows = conn.query(&HELD, vec![owner.into()]).await?;
     rows.iter()

@@ -299,17 +299,18 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// The timers that are due, the longest first, without taking them.
+    /// The timers of these kinds of sagas that are due, the longest first, without taking them.
     pub async fn due_timers(
         &mut self,
+        sagas: Vec<String>,
         now: Timestamp,
         limit: i64,
     ) -> Result<Vec<DueTimer>, StoreError> {
         static DUE: Statement = Statement::new(
             "select saga, key, name, tenant, generation, due_at from chapar.timers \
-             where due_at <= $1 order by due_at limit $2",
+             where due_at <= $1 and saga = any($3) order by due_at limit $2",
         );
-        let rows = self.query(&DUE, vec![now.into(), limit.into()]).await?;
+        let rows = self.query(&DUE, vec![now.into(), limit.into(), sagas.into()]).await?;
         rows.iter().map(timer).collect()
     }
 

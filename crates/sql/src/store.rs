@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
 use sqlx::{PgPool, SqlitePool};
-use tokio::sync::Notify;
+use tokio::sync::watch;
 
 use crate::conn::Tx;
 use crate::error::StoreError;
@@ -46,7 +46,7 @@ pub struct Store(Arc<Inner>);
 struct Inner {
     pools: Pools,
     url: String,
-    committed: Notify,
+    commits: watch::Sender<u64>,
 }
 
 #[derive(Debug)]
@@ -65,7 +65,11 @@ impl Store {
             Some(("postgres" | "postgresql", _)) => open_postgres(url, options).await?,
             _ => return Err(StoreError::Url(url.to_owned())),
         };
-        Ok(Store(Arc::new(Inner { pools, url: without_secrets(url), committed: Notify::new() })))
+        Ok(Store(Arc::new(Inner {
+            pools,
+            url: without_secrets(url),
+            commits: watch::Sender::new(0),
+        })))
     }
 
     /// Which database this is.
@@ -113,6 +117,32 @@ impl Store {
         }
     }
 
+    /// Refuses a login whose engine does not see the rows of all tenants: a relay that sees only
+    /// some loses the others without a word.
+    pub async fn check_engine_role(&self) -> Result<(), StoreError> {
+        const PLANT: &str = "insert into chapar.parked (consumer, ordering_key, event_id, tenant, \
+             topic, log_partition, log_offset, headers, body) \
+             values ('chapar', 'planted', 'planted', $1, 'planted', 0, 0, '[]', '')";
+        const FIND: &str = "select 1 from chapar.parked where consumer = 'chapar'";
+        const TENANT: &str = "chapar-planted-row";
+        if self.backend() == Backend::Sqlite {
+            return Ok(());
+        }
+        let blind = |source: StoreError| match source {
+            StoreError::Unavailable(_) => source,
+            source => StoreError::EngineRole(source.to_string()),
+        };
+        let mut tx = self.begin(TENANT).await.map_err(blind)?;
+        tx.execute(PLANT, vec![TENANT.into()]).await.map_err(blind)?;
+        tx.become_engine().await.map_err(blind)?;
+        let seen = tx.fetch(FIND, vec![]).await.map_err(blind)?;
+        tx.rollback().await?;
+        match seen.len() {
+            1 => Ok(()),
+            _ => Err(StoreError::EngineRole("a row that was planted is not seen".into())),
+        }
+    }
+
     /// Tells the SQL side how an ordering key is made, so that `chapar.emit` makes the same.
     pub async fn set_key_template(&self, template: &str) -> Result<(), StoreError> {
         static SET: Statement = Statement::new(
@@ -127,12 +157,12 @@ impl Store {
 
     /// Tells this process that something was committed, so that nobody waits for a poll.
     pub fn nudge(&self) {
-        self.0.committed.notify_waiters();
+        self.0.commits.send_modify(|commits| *commits += 1);
     }
 
-    /// Waits for a nudge, at most for `limit`.
-    pub async fn nudged(&self, limit: Duration) {
-        let _ = tokio::time::timeout(limit, self.0.committed.notified()).await;
+    /// Listens for nudges from now on. Look at the store after this, and none is missed.
+    pub fn nudges(&self) -> Nudges {
+        Nudges(self.0.commits.subscribe())
     }
 
     /// Closes all connections, after what is under way.
@@ -144,6 +174,17 @@ impl Store {
             }
             Pools::Postgres(pool) => pool.close().await,
         }
+    }
+}
+
+/// One listener for the nudges of a store.
+#[derive(Debug)]
+pub struct Nudges(watch::Receiver<u64>);
+
+impl Nudges {
+    /// Waits for a nudge since the last call, at most for `limit`.
+    pub async fn wait(&mut self, limit: Duration) {
+        let _ = tokio::time::timeout(limit, self.0.changed()).await;
     }
 }
 

@@ -155,7 +155,7 @@ async fn a_relay_that_lost_its_shards_marks_nothing() {
     let rows = outbox.read(&zombie, 10).await.unwrap();
     tokio::time::sleep(Duration::from_millis(5)).await;
     let heir = outbox.lease("heir", 64, Duration::from_secs(60)).await.unwrap();
-    assert_eq!(heir.len(), 64);
+    assert_eq!(heir.len(), 64, "the zombie is not counted any more");
     let marked = outbox.mark(&zombie, &[(rows[0].seq, Outcome::Published)]).await;
     assert!(matches!(marked, Err(OutboxError::LeaseLost(_))), "{marked:?}");
     assert_eq!(outbox.read(&heir, 10).await.unwrap().len(), 1, "the heir still has it to publish");
@@ -221,4 +221,29 @@ async fn until_somebody_waits(store: &Store) {
         }
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn relays_share_the_shards_and_each_has_one_owner() {
+    let server = need!(servers::postgres());
+    let (store, _database) = postgres(&server).await;
+    let outbox = SqlOutbox::new(store);
+    let minute = Duration::from_secs(60);
+    let lease = async |owner: &str| {
+        let leases = outbox.lease(owner, 64, minute).await.unwrap();
+        leases.into_iter().map(|lease| lease.shard).collect::<Vec<_>>()
+    };
+    assert_eq!(lease("a").await.len(), 64, "alone, one has all");
+    assert_eq!(lease("b").await.len(), 0, "nothing is free yet");
+    assert_eq!(lease("a").await.len(), 32, "the surplus is given back");
+    assert_eq!(lease("b").await.len(), 32);
+    lease("c").await;
+    let (a, b, c) = (lease("a").await, lease("b").await, lease("c").await);
+    let mut all = [a.clone(), b, c].concat();
+    all.sort_unstable();
+    assert_eq!(all, (0..64).collect::<Vec<_>>(), "every shard once");
+    assert_eq!(a.len(), 22);
+    let held = outbox.lease("c", 64, minute).await.unwrap();
+    outbox.release("c", &held).await.unwrap();
+    assert_eq!(lease("a").await.len() + lease("b").await.len(), 64, "who leaves is not waited for");
 }

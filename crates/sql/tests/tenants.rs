@@ -158,3 +158,18 @@ async fn the_audit_log_only_grows_also_for_its_owner() {
         assert!(source.unwrap_or_default().contains("append-only"), "{sql}: {refused}");
     }
 }
+
+#[tokio::test]
+async fn a_login_that_cannot_see_all_tenants_is_refused_as_a_relay() {
+    let server = need!(servers::postgres());
+    let town = town(&server).await;
+    town.admin.check_engine_role().await.unwrap();
+    let refused = town.service.check_engine_role().await.unwrap_err().to_string();
+    assert!(refused.contains("grant chapar_app, chapar_engine to"), "{refused}");
+    let mut tx = town.admin.begin_engine().await.unwrap();
+    assert_eq!(
+        count(&mut tx, "select count(*) from chapar.parked").await,
+        0,
+        "nothing stays planted"
+    );
+}

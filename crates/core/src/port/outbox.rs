@@ -116,19 +116,24 @@ pub enum OutboxError {
 ///   lease's epoch and changes nothing if the epoch is over.
 /// - No transaction stays open between two calls.
 pub trait Outbox: Send + Sync {
-    /// Takes or renews up to `want` shards for `owner` until `ttl` from now.
+    /// Takes or renews the share of `owner` of `shards` shards until `ttl` from now.
     ///
-    /// Returns all leases that `owner` holds afterwards. Shards whose lease has expired are
-    /// free to take.
+    /// All owners that have asked within their `ttl` share alike: who has more than its share
+    /// gives the surplus back, who has less takes what is free or has expired. Nothing of
+    /// `owner` may be in flight during the call. Returns all leases it holds afterwards.
     fn lease<'a>(
         &'a self,
         owner: &'a str,
-        want: usize,
+        shards: usize,
         ttl: Duration,
     ) -> BoxFuture<'a, Result<Vec<ShardLease>, OutboxError>>;
 
     /// Gives leases back at once, so that another relay need not wait for them to expire.
-    fn release<'a>(&'a self, leases: &'a [ShardLease]) -> BoxFuture<'a, Result<(), OutboxError>>;
+    fn release<'a>(
+        &'a self,
+        owner: &'a str,
+        leases: &'a [ShardLease],
+    ) -> BoxFuture<'a, Result<(), OutboxError>>;
 
     /// The next rows of the leased shards that are due, at most `limit`, in order of `seq`.
     ///

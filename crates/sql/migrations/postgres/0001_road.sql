@@ -80,6 +80,13 @@ create table chapar.shards (
 insert into chapar.shards (shard) select generate_series(0, 63);
 grant select, update on chapar.shards to chapar_engine;
 
+-- Who relays now, so that each takes its share of the shards and no more.
+create table chapar.relays (
+    owner      text primary key,
+    expires_at timestamptz not null
+);
+grant select, insert, update, delete on chapar.relays to chapar_engine;
+
 create table chapar.outbox (
     seq             bigint generated always as identity primary key,
     event_id        text not null unique,

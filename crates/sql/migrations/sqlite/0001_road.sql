@@ -18,6 +18,11 @@ create table chapar_shards (
 with recursive n(i) as (values (0) union all select i + 1 from n where i < 63)
 insert into chapar_shards (shard) select i from n;
 
+create table chapar_relays (
+    owner      text primary key,
+    expires_at integer not null
+) strict;
+
 create table chapar_outbox (
     seq             integer primary key autoincrement,
     event_id        text not null unique,

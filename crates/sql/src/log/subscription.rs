@@ -68,6 +68,7 @@ impl Subscription for SqlSubscription {
     ) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
         Box::pin(async move {
             let deadline = Instant::now() + wait;
+            let mut nudges = self.transport.store.nudges();
             loop {
                 let deliveries = self.poll(max).await.map_err(unavailable)?;
                 let left = deadline.saturating_duration_since(Instant::now());
@@ -75,7 +76,7 @@ impl Subscription for SqlSubscription {
                     return Ok(deliveries);
                 }
                 // A nudge comes from this process only: others are found by looking again.
-                self.transport.store.nudged(left.min(Duration::from_millis(50))).await;
+                nudges.wait(left.min(Duration::from_millis(50))).await;
             }
         })
     }

@@ -1,0 +1,112 @@
+//! `chapar relay`: publishes what services commit, in a process of its own.
+
+use std::net::SocketAddr;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use chapar::{App, Chapar, Producer, Profile, Store, StoreOptions};
+use chapar_core::dialect::{CloudEvents, Dialect, Learning, Melmastoon};
+use chapar_core::profile::DialectName;
+use chapar_server::Ops;
+use chapar_sql::SqlTransport;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::duration;
+use crate::up::{interrupted, process_name};
+
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct Args {
+    /// The store whose outbox is relayed: sqlite:FILE or postgres://user@host/database.
+    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
+    store: String,
+
+    /// Where events go; `sql:` is the log in the same store.
+    #[arg(long, env = "CHAPAR_TRANSPORT", default_value = "sql:", value_name = "URL")]
+    transport: String,
+
+    /// The system's profile: a preset (melmastoon, learning, invoicing) or a TOML file.
+    #[arg(long, env = "CHAPAR_PROFILE", value_name = "NAME|FILE")]
+    profile: String,
+
+    /// Where /healthz, /readyz and /metrics answer; port 0 takes a free one.
+    #[arg(long, env = "CHAPAR_LISTEN", default_value = "127.0.0.1:7071", value_name = "ADDRESS")]
+    listen: String,
+
+    /// How long what is under way may take to finish after SIGTERM.
+    #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
+    drain: Duration,
+}
+
+const EXAMPLES: &str = "\
+Examples:
+  chapar relay --store postgres://relay@db/hotel --profile melmastoon
+  chapar relay --store postgres://relay@db/hotel --profile melmastoon --listen 127.0.0.1:0
+
+Several relays share the work; one that dies is replaced within five seconds.
+Each uses at most 10 connections, whatever the number of tenants.";
+
+pub(crate) fn run(args: Args) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(relay(args))
+}
+
+async fn relay(args: Args) -> Result<ExitCode> {
+    let interrupted = interrupted();
+    let listen: SocketAddr = args.listen.parse().with_context(|| {
+        format!("--listen {:?} is not an address such as 127.0.0.1:7071", args.listen)
+    })?;
+    if args.transport != "sql:" {
+        bail!("--transport {:?} is not there yet; the only one so far is sql:", args.transport);
+    }
+    let (profile, dialect) = system(&args.profile)?;
+    let store = Store::open(&args.store, &StoreOptions::default()).await?;
+    store.check_schema().await?;
+    store.check_engine_role().await?;
+    let owner = process_name("relay");
+    let producer = Producer { service: "chapar-relay".into(), ..Producer::default() };
+    let chapar = Chapar::builder(store.clone(), profile, dialect).producer(producer).build();
+    let transport = Arc::new(SqlTransport::new(store.clone(), &owner));
+    let running = App::new(chapar.clone(), transport, owner.clone()).start().await?;
+
+    let closing = CancellationToken::new();
+    let ops = Ops::new(chapar, running.metrics());
+    let (address, server) = ops.bind(listen, closing.clone()).await?;
+    let server = tokio::spawn(server);
+    eprintln!("relaying {} as {owner}", store.url());
+    eprintln!("  health   http://{address}/healthz, /readyz, /metrics");
+
+    interrupted.cancelled().await;
+    eprintln!("stopping: finishing what is under way");
+    running.stop(args.drain).await;
+    closing.cancel();
+    let _ = server.await;
+    store.close().await;
+    Ok(ExitCode::SUCCESS)
+}
+
+fn system(name: &str) -> Result<(Profile, Arc<dyn Dialect>)> {
+    let profile = match Profile::builtin(name) {
+        Some(profile) => profile,
+        None => {
+            let text = std::fs::read_to_string(name).with_context(|| {
+                format!(
+                    "--profile {name:?} is neither a preset ({}) nor a file",
+                    Profile::BUILTIN.join(", ")
+                )
+            })?;
+            Profile::from_toml(&text).with_context(|| name.to_owned())?
+        }
+    };
+    let dialect: Arc<dyn Dialect> = match profile.dialect {
+        DialectName::Melmastoon => Arc::new(Melmastoon),
+        DialectName::Learning => Arc::new(Learning),
+        DialectName::CloudEvents => Arc::new(CloudEvents::Structured),
+        DialectName::Meridian => {
+            bail!("a relay for Protobuf events runs inside the service, which has the descriptors")
+        }
+    };
+    Ok((profile, dialect))
+}

@@ -1,0 +1,160 @@
+//! `chapar relay` as separate processes: they share the work and take over from the dead.
+#![allow(clippy::print_stdout, clippy::unwrap_used, reason = "a test may print and panic")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use chapar_testkit::{http, need, servers};
+
+struct Relay {
+    child: Child,
+    address: String,
+}
+
+fn chapar(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_chapar"));
+    command.args(args).stdin(Stdio::null());
+    command
+}
+
+impl Relay {
+    fn start(store: &str) -> Self {
+        let args =
+            ["relay", "--store", store, "--profile", "melmastoon", "--listen", "127.0.0.1:0"];
+        let mut child = chapar(&args).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+        let address = lines.find_map(|line| {
+            let (_, rest) = line.split_once("http://")?;
+            Some(format!("http://{}", rest.split_once('/')?.0))
+        });
+        std::thread::spawn(move || lines.for_each(drop));
+        Relay { child, address: address.expect("it did not start") }
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        let answer = http("GET", &format!("{}{path}", self.address), None).unwrap();
+        (answer.status, answer.text())
+    }
+
+    fn terminate(mut self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert!(self.child.wait().unwrap().success(), "it drains and ends well");
+    }
+}
+
+fn ask(store: &str, sql: &str) -> String {
+    let output = Command::new("psql").args([store, "-Atqc", sql]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
+/// Commits 40 events of 20 keys, each key in ascending order.
+fn emit(store: &str, round: u32) {
+    let sql = format!(
+        "select set_config('app.tenant_id', 'acme', false); \
+         select count(chapar.emit('melmastoon.reservation.booking.modified.v1', 'acme', 'k' || (i % 20), \
+         jsonb_build_object('n', {round} * 40 + i), 'i' || ({round} * 40 + i))) \
+         from generate_series(1, 40) i"
+    );
+    ask(store, &sql);
+}
+
+fn eventually(what: &str, limit: Duration, mut holds: impl FnMut() -> bool) -> Duration {
+    let began = Instant::now();
+    while !holds() {
+        assert!(began.elapsed() < limit, "still not so: {what}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    began.elapsed()
+}
+
+const INVERTED: &str = "select count(*) from chapar.log a join chapar.log b \
+    on a.ordering_key = b.ordering_key and a.log_offset < b.log_offset \
+    where (convert_from(a.body, 'UTF8')::jsonb #>> '{payload,n}')::int \
+        > (convert_from(b.body, 'UTF8')::jsonb #>> '{payload,n}')::int";
+
+#[test]
+fn two_relays_share_the_shards_and_the_living_takes_over_from_the_dead_in_order() {
+    let server = need!(servers::postgres());
+    let database = server.database("relays").unwrap();
+    let store = database.url();
+    assert!(chapar(&["migrate", "apply", "--store", store]).status().unwrap().success());
+    let (mut a, b) = (Relay::start(store), Relay::start(store));
+    let owners = "select count(*) from (select owner from chapar.shards \
+        where expires_at > clock_timestamp() group by owner having count(*) = 32) x";
+    eventually("both have half", Duration::from_secs(20), || ask(store, owners) == "2");
+    for round in 0..5 {
+        emit(store, round);
+    }
+    a.child.kill().unwrap();
+    a.child.wait().unwrap();
+    let killed = Instant::now();
+    for round in 5..10 {
+        emit(store, round);
+    }
+    let published = || ask(store, "select count(*) from chapar.log") == "400";
+    eventually("all are published", Duration::from_secs(20), published);
+    println!("taken over within {:.1} s", killed.elapsed().as_secs_f64());
+    assert_eq!(ask(store, INVERTED), "0", "order per key");
+    let doubled = "select count(*) - count(distinct event_id) from chapar.log";
+    assert_eq!(ask(store, doubled), "0");
+    b.terminate();
+    let left = "select count(*) from chapar.shards where owner is not null and expires_at > clock_timestamp()";
+    assert_eq!(ask(store, left), "0", "who leaves gives its shards back");
+}
+
+#[test]
+fn a_relay_says_how_it_is_and_what_it_has_done() {
+    let server = need!(servers::postgres());
+    let database = server.database("relay_ops").unwrap();
+    let store = database.url();
+    assert!(chapar(&["migrate", "apply", "--store", store]).status().unwrap().success());
+    let relay = Relay::start(store);
+    emit(store, 0);
+    eventually("it is counted", Duration::from_secs(20), || {
+        relay.get("/metrics").1.contains("melmastoon_events_published_total 40")
+    });
+    let (_, metrics) = relay.get("/metrics");
+    for line in
+        ["melmastoon_outbox_unpublished_count 0", "melmastoon_outbox_oldest_unpublished_seconds 0"]
+    {
+        assert!(metrics.contains(line), "{metrics}");
+    }
+    assert_eq!(relay.get("/healthz"), (200, "ok".into()));
+    assert_eq!(relay.get("/readyz"), (200, "ready".into()));
+    relay.terminate();
+}
+
+#[test]
+fn a_wrong_set_up_is_refused_at_the_start_with_words() {
+    let server = need!(servers::postgres());
+    let database = server.database("relay_wrong").unwrap();
+    let store = database.url();
+    let refused = |args: &[&str]| {
+        let output =
+            chapar(&[&["relay", "--listen", "127.0.0.1:0"], args].concat()).output().unwrap();
+        assert!(!output.status.success(), "{args:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let hotel = ["--store", store, "--profile", "melmastoon"];
+    assert!(refused(&hotel).contains("run `chapar migrate apply`"));
+    assert!(refused(&["--store", store, "--profile", "nowhere"]).contains("neither a preset"));
+    let nats = [&hotel[..], &["--transport", "nats://localhost"]].concat();
+    assert!(refused(&nats).contains("is not there yet"));
+    assert!(chapar(&["migrate", "apply", "--store", store]).status().unwrap().success());
+    let role = format!("svc_{}", database.name());
+    ask(
+        store,
+        &format!(
+            "create role {role} login password 'x'; grant chapar_app to {role};
+        grant usage on schema chapar_migrations to {role};
+        grant select on chapar_migrations.applied to {role}"
+        ),
+    );
+    let (_, place) = store.rsplit_once('@').unwrap();
+    let service = format!("postgres://{role}:x@{place}");
+    let said = refused(&["--store", &service, "--profile", "melmastoon"]);
+    assert!(said.contains("cannot work for all tenants"), "{said}");
+}

@@ -1,0 +1,159 @@
+//! What the machines around a process ask it: is it alive, is it ready, how is it doing.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use axum::Router;
+use axum::extract::State;
+use axum::http::{StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use chapar::core::profile::Instrument;
+use chapar::{Chapar, Metrics};
+use jiff::Timestamp;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
+
+use crate::console::ConsoleError;
+
+/// `/healthz`, `/readyz` and `/metrics` of a process, under the names of its system's profile.
+#[derive(Debug, Clone)]
+pub struct Ops(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    chapar: Chapar,
+    metrics: Metrics,
+}
+
+impl Ops {
+    /// The answers for a process on this backbone.
+    pub fn new(chapar: Chapar, metrics: Metrics) -> Self {
+        Ops(Arc::new(Inner { chapar, metrics }))
+    }
+
+    /// The routes, to be served alone or beside others.
+    pub fn router(&self) -> Router {
+        Router::new()
+            .route("/healthz", get(async || "ok"))
+            .route("/readyz", get(ready))
+            .route("/metrics", get(metrics))
+            .with_state(self.clone())
+    }
+
+    /// Takes an address; port 0 takes any that is free. Returns the real one, and what to run.
+    pub async fn bind(
+        &self,
+        address: SocketAddr,
+        closing: CancellationToken,
+    ) -> Result<(SocketAddr, impl Future<Output = ()> + Send + use<>), ConsoleError> {
+        let refused = |source: std::io::Error| ConsoleError::listen(address, source);
+        let listener = TcpListener::bind(address).await.map_err(refused)?;
+        let bound = listener.local_addr().map_err(refused)?;
+        let server =
+            axum::serve(listener, self.router()).with_graceful_shutdown(closing.cancelled_owned());
+        Ok((bound, async move {
+            // An accept that fails is tried again by the server itself; it never gives up.
+            let _ = server.await;
+        }))
+    }
+}
+
+async fn ready(State(ops): State<Ops>) -> Response {
+    match ops.0.chapar.store().check_schema().await {
+        Ok(()) => "ready".into_response(),
+        // The store's own words may name hosts and users; they are for the log.
+        Err(error) => {
+            tracing::warn!(%error, "not ready");
+            (StatusCode::SERVICE_UNAVAILABLE, "the store is not ready").into_response()
+        }
+    }
+}
+
+async fn metrics(State(ops): State<Ops>) -> Response {
+    let lag = async {
+        let mut tx = ops.0.chapar.store().begin_read().await?;
+        tx.conn().outbox_lag(Timestamp::now()).await
+    };
+    let mut shown = Shown { ops: &ops, registry: Registry::default() };
+    let counts = &ops.0.metrics;
+    shown.counter(
+        Instrument::EventsPublished,
+        "Events the transport has taken",
+        counts.published(),
+    );
+    shown.counter(
+        Instrument::PublishErrors,
+        "Attempts to publish that failed",
+        counts.publish_errors(),
+    );
+    shown.counter(Instrument::EventsConsumed, "Events applied", counts.applied());
+    shown.counter(
+        Instrument::InboxDuplicates,
+        "Deliveries skipped as duplicates",
+        counts.duplicates(),
+    );
+    let dead = counts.consumers().iter().map(|(_, consumer)| consumer.dead_letters()).sum();
+    shown.counter(Instrument::DeadLettered, "Events that failed for good", dead);
+    shown.plain("chapar_outbox_quarantined", "Events put into quarantine", counts.quarantined());
+    match lag.await {
+        Ok(lag) => {
+            let waiting = lag.waiting as f64;
+            shown.gauge(Instrument::OutboxUnpublished, "Committed and not published", waiting);
+            let help = "Age of the oldest event that is not published, in seconds";
+            shown.gauge(Instrument::OutboxOldestUnpublished, help, lag.seconds);
+        }
+        // Left out rather than wrong: an absent gauge is an alert of its own.
+        Err(error) => tracing::warn!(%error, "the outbox cannot be measured"),
+    }
+    shown.answer()
+}
+
+struct Shown<'a> {
+    ops: &'a Ops,
+    registry: Registry,
+}
+
+impl Shown<'_> {
+    /// The name that the system's dashboards know, or one of ours.
+    fn name(&self, instrument: Instrument) -> String {
+        match self.ops.0.chapar.profile().metric(instrument) {
+            Some(name) => name.to_owned(),
+            None => {
+                let name = serde_json::to_value(instrument).unwrap_or_default();
+                format!("chapar_{}", name.as_str().unwrap_or("unnamed"))
+            }
+        }
+    }
+
+    fn counter(&mut self, instrument: Instrument, help: &str, count: u64) {
+        let name = self.name(instrument);
+        self.plain(&name, help, count);
+    }
+
+    fn plain(&mut self, name: &str, help: &str, count: u64) {
+        let counter = Counter::<u64>::default();
+        counter.inc_by(count);
+        // The text format adds `_total` by itself.
+        self.registry.register(name.trim_end_matches("_total"), help, counter);
+    }
+
+    fn gauge(&mut self, instrument: Instrument, help: &str, value: f64) {
+        let gauge = Gauge::<f64, std::sync::atomic::AtomicU64>::default();
+        gauge.set(value);
+        self.registry.register(self.name(instrument), help, gauge);
+    }
+
+    fn answer(self) -> Response {
+        const TEXT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+        let mut text = String::new();
+        match encode(&mut text, &self.registry) {
+            Ok(()) => ([(header::CONTENT_TYPE, TEXT)], text).into_response(),
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        }
+    }
+}
