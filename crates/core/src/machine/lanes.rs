@@ -69,25 +69,6 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Takes at most `max` items, each of another key, none of a key that is busy.
-    pub fn take(&mut self, max: usize) -> Vec<Taken<T>> {
-        let mut taken = Vec::new();
-        while taken.len() < max
-            && let Some(turn) = self.ready.pop_front()
-        {
-            match turn {
-                Turn::Loose(item) => taken.push(Taken { key: None, item }),
-                Turn::Key(key) => {
-                    let lane = self.keys.get_mut(&key).expect("a ready key has a lane");
-                    let item = lane.waiting.pop_front().expect("a ready lane has an item");
-                    lane.busy = true;
-                    taken.push(Taken { key: Some(key), item });
-                }
-            }
-        }
-        taken
-    }
-
     /// Takes at most `max` items for one transaction: all that wait of a key in a row, before
     /// the next key. The whole run of a key is busy until [`Lanes::done`] has been called for
     /// each of its items.
@@ -137,18 +118,6 @@ impl<T> Lanes<T> {
         }
         self.ready.push_back(Turn::Key(key.to_owned()));
     }
-
-    /// Takes everything of a key out, because it will not be worked on here: the key is parked.
-    pub fn drain(&mut self, key: &str) -> Vec<T> {
-        let Some(lane) = self.keys.get_mut(key) else { return Vec::new() };
-        let drained: Vec<T> = lane.waiting.drain(..).collect();
-        self.held -= drained.len();
-        if !lane.busy {
-            self.keys.remove(key);
-            self.ready.retain(|turn| !matches!(turn, Turn::Key(ready) if ready == key));
-        }
-        drained
-    }
 }
 
 #[cfg(test)]
@@ -163,13 +132,15 @@ mod tests {
     #[test]
     fn a_busy_key_does_not_delay_its_neighbours() {
         let mut lanes = Lanes::new(10);
-        for (key, n) in [("a", 1), ("a", 2), ("b", 1)] {
+        lanes.push(Some("a".into()), 1);
+        assert_eq!(keys(&lanes.take_runs(9)), ["a"]);
+        for (key, n) in [("a", 2), ("b", 1)] {
             lanes.push(Some(key.into()), n);
         }
-        assert_eq!(keys(&lanes.take(9)), ["a", "b"]);
-        assert!(lanes.take(9).is_empty(), "both keys are busy");
+        assert_eq!(keys(&lanes.take_runs(9)), ["b"]);
+        assert!(lanes.take_runs(9).is_empty(), "both keys are busy");
         lanes.done(Some("a"), 1);
-        assert_eq!(lanes.take(9), [Taken { key: Some("a".into()), item: 2 }]);
+        assert_eq!(lanes.take_runs(9), [Taken { key: Some("a".into()), item: 2 }]);
     }
 
     #[test]
@@ -177,7 +148,24 @@ mod tests {
         let mut lanes = Lanes::new(10);
         lanes.push(None, 1);
         lanes.push(None, 2);
-        assert_eq!(lanes.take(9).len(), 2);
+        assert_eq!(lanes.take_runs(1).len(), 1);
+        assert_eq!(lanes.take_runs(9).len(), 1);
+    }
+
+    #[test]
+    fn items_that_wait_for_their_next_attempt_keep_their_key_busy_and_give_up_no_room() {
+        let mut lanes = Lanes::new(3);
+        for n in 0..3 {
+            lanes.push(Some("a".into()), n);
+        }
+        assert_eq!(lanes.room(), 0);
+        assert_eq!(lanes.take_runs(2).len(), 2);
+        lanes.settle(1);
+        assert_eq!(lanes.room(), 1);
+        assert!(lanes.take_runs(9).is_empty());
+        lanes.put_back("a", vec![1]);
+        let items: Vec<_> = lanes.take_runs(9).into_iter().map(|taken| taken.item).collect();
+        assert_eq!(items, [1, 2]);
     }
 
     #[test]
@@ -195,19 +183,6 @@ mod tests {
         assert_eq!((lanes.take_runs(9)[0].item, lanes.room()), (2, 9));
     }
 
-    #[test]
-    fn a_drained_key_gives_up_its_room() {
-        let mut lanes = Lanes::new(3);
-        for n in 0..3 {
-            lanes.push(Some("a".into()), n);
-        }
-        assert_eq!(lanes.room(), 0);
-        lanes.take(1);
-        assert_eq!(lanes.drain("a"), [1, 2]);
-        lanes.done(Some("a"), 1);
-        assert!(lanes.is_empty() && lanes.take(1).is_empty());
-    }
-
     proptest! {
         /// Whatever is pushed, taken and finished in whatever order: every item comes out once,
         /// each key in order, and never two of a key at a time.
@@ -215,7 +190,7 @@ mod tests {
         fn every_item_once_and_each_key_in_order(
             pushes in prop::collection::vec(0u8..5, 1..80),
             finish in prop::collection::vec(any::<prop::sample::Index>(), 200),
-            runs: bool,
+            most in 1usize..6,
         ) {
             let mut lanes = Lanes::new(usize::MAX);
             for (n, key) in pushes.iter().enumerate() {
@@ -224,12 +199,12 @@ mod tests {
             let mut out: HashMap<String, Vec<usize>> = HashMap::new();
             let mut working: Vec<(String, usize)> = Vec::new();
             for index in finish {
-                let taken = if runs { lanes.take_runs(4) } else { lanes.take(2) };
-                for t in taken {
+                let busy: Vec<String> = working.iter().map(|(key, _)| key.clone()).collect();
+                for t in lanes.take_runs(most) {
                     let key = t.key.unwrap();
-                    match working.iter_mut().find(|(busy, _)| *busy == key) {
-                        Some((_, n)) if runs => *n += 1,
-                        Some(_) => prop_assert!(false, "{key} is worked on twice"),
+                    prop_assert!(!busy.contains(&key), "{key} is worked on twice");
+                    match working.iter_mut().find(|(known, _)| *known == key) {
+                        Some((_, n)) => *n += 1,
                         None => working.push((key.clone(), 1)),
                     }
                     out.entry(key).or_default().push(t.item);
