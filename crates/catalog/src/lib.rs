@@ -14,11 +14,13 @@
 //!
 //! [`load`] reads all of it and finds every mistake with its line. What is generated comes from
 //! the same [`Loaded`] catalog: [topics, subscriptions and grants](inventory), an
-//! [AsyncAPI document](asyncapi), a [documentation site](docs) and a [picture](graph).
+//! [AsyncAPI document](asyncapi), a [documentation site](docs) and a [picture](graph). The
+//! [gate] compares it with what was released.
 
 pub mod asyncapi;
 mod bundle;
 pub mod docs;
+pub mod gate;
 pub mod graph;
 pub mod inventory;
 mod json;

@@ -1,5 +1,6 @@
 //! `chapar schema`: the contracts of events, compared and released.
 
+mod check;
 mod diff;
 
 use std::path::{Path, PathBuf};
@@ -13,6 +14,9 @@ pub(crate) enum Command {
     /// Say whether a changed schema still fits: 0 compatible, 1 breaking or unknown, 2 unusable input.
     #[command(after_help = diff::EXAMPLES)]
     Diff(diff::Diff),
+    /// Say whether the working tree keeps what was released: 0 fine, 1 breaking or unknown, 2 unusable input.
+    #[command(after_help = check::EXAMPLES)]
+    Check(check::Check),
     /// Put a system's contracts into one file that runtimes load.
     #[command(after_help = "\
 Examples:
@@ -34,6 +38,7 @@ Examples:
 pub(crate) fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Diff(args) => diff::run(&args),
+        Command::Check(args) => check::run(&args),
         Command::Bundle { system, root, out } => bundle(&system, &root, out.as_deref()),
     }
 }

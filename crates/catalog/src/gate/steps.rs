@@ -1,0 +1,72 @@
+//! What to do next.
+
+use chapar_core::catalog::{Catalog, Encoding, Event};
+
+use super::released::path_of;
+
+/// A breaking change goes into a version of its own.
+pub(super) fn bump(catalog: &Catalog, event: &Event, next: u32) -> Vec<String> {
+    let this = event.subject.version();
+    let heir = format!("{}.v{next}", event.subject.event_type());
+    let mut steps = Vec::new();
+    if event.encoding == Encoding::Json {
+        let old = path_of(catalog, event);
+        let folder = old.rsplit_once('/').map_or("", |(folder, _)| folder);
+        steps.push(format!("put {old} back as it was released"));
+        steps.push(format!("add {folder}/v{next}.json with the change, and an event {heir}"));
+    } else {
+        steps.push(format!("put the message of v{this} back as it was released"));
+        steps.push(format!("add a message for v{next} with the change, and an event {heir}"));
+    }
+    steps.extend(dual_publish(this, &heir));
+    steps
+}
+
+/// The window in which both versions travel.
+pub(super) fn dual_publish(this: u32, heir: &str) -> Vec<String> {
+    let next = heir.rsplit('.').next().unwrap_or(heir);
+    vec![
+        format!("keep publishing v{this} beside {next} until every consumer has cut over"),
+        format!(
+            "say deprecated = {{ since = <date>, replaced_by = \"{heir}\" }} on the event of v{this}"
+        ),
+        format!("retire v{this} after 7 silent days without a subscription"),
+    ]
+}
+
+/// A range or a pattern may be tightened where no event of the last days is outside of it.
+pub(super) fn audit(event: &Event, next: u32) -> Vec<String> {
+    vec![
+        "check the events of the last 30 days against the new schema".to_owned(),
+        format!(
+            "where none is outside, repeat with --audited {}; otherwise ship v{next}",
+            event.subject
+        ),
+    ]
+}
+
+pub(super) fn undecided(next: u32) -> Vec<String> {
+    vec![format!("split the change until each part is decided, or ship it as v{next}")]
+}
+
+pub(super) fn note(rule: &str) -> Vec<String> {
+    match rule {
+        "enum-widened" => vec!["document in CHANGELOG.events.md".to_owned()],
+        _ => Vec::new(),
+    }
+}
+
+/// Messages and files that several events share.
+pub(super) fn shared() -> Vec<String> {
+    vec!["put it back, and give the change a message or a file of its own".to_owned()]
+}
+
+pub(super) fn removal(subject: &str) -> Vec<String> {
+    vec![
+        format!("put {subject} back, with its schema"),
+        "mark it as deprecated with its replacement, and keep publishing it for at least one \
+         release"
+            .to_owned(),
+        "retire it after 7 silent days without a subscription".to_owned(),
+    ]
+}

@@ -1,0 +1,178 @@
+//! `chapar schema check`: the gate that a change of contracts passes in CI.
+
+mod bypass;
+mod git;
+mod print;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use chapar_catalog::Loaded;
+use chapar_catalog::gate::{Gate, ProtoFiles, Released};
+use chapar_core::bundle::Bundle;
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args, ValueEnum};
+
+use crate::output::red;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  chapar schema check --system melmastoon --against origin/main
+  chapar schema check --system melmastoon --against contracts.json --format github
+  chapar schema check --system melmastoon --against main \\
+      --bypass-lead 'A. Lead' --bypass-incident INC-42 --store postgres://localhost/orders";
+
+#[derive(Args)]
+pub(crate) struct Check {
+    /// The system, a folder below `systems`.
+    #[arg(long, value_name = "NAME")]
+    system: String,
+
+    /// Where `systems` lies.
+    #[arg(long, value_name = "FOLDER", default_value = ".")]
+    root: PathBuf,
+
+    /// What the working tree is compared with: a bundle, where such a file is there, else a Git revision.
+    #[arg(long, value_name = "REVISION|FILE")]
+    against: String,
+
+    /// A subject whose events of the last 30 days all fit its tightened ranges and patterns.
+    #[arg(long, value_name = "SUBJECT")]
+    audited: Vec<String>,
+
+    /// The form of the output.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Form,
+
+    /// The lead who lets the change in although it breaks a contract.
+    #[arg(long, value_name = "NAME", requires = "bypass_incident",
+        value_parser = NonEmptyStringValueParser::new())]
+    bypass_lead: Option<String>,
+
+    /// The incident that makes it necessary.
+    #[arg(long, value_name = "REF", requires = "bypass_lead",
+        value_parser = NonEmptyStringValueParser::new())]
+    bypass_incident: Option<String>,
+
+    /// The store whose audit log records the bypass.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    store: Option<String>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people.
+    Text,
+    /// For programs.
+    Json,
+    /// Annotations on a pull request.
+    Github,
+}
+
+/// The exit code of what cannot be compared or recorded, the same as for a wrong option.
+const USAGE: u8 = 2;
+
+pub(super) fn run(args: &Check) -> Result<ExitCode> {
+    match checked(args) {
+        Ok(code) => Ok(code),
+        Err(error) => {
+            eprintln!("{}: {error:#}", red("error"));
+            Ok(ExitCode::from(USAGE))
+        }
+    }
+}
+
+fn checked(args: &Check) -> Result<ExitCode> {
+    // Asked for first: a bypass that is not recorded must not look like one that is.
+    let bypass = bypass::Bypass::asked(args)?;
+    let gate = compared(args)?;
+    let bypass = match bypass {
+        Some(bypass) if !gate.passes() => {
+            bypass.record(args, &gate)?;
+            Some(bypass)
+        }
+        Some(_) => {
+            eprintln!("nothing to bypass: no contract is broken; nothing was recorded");
+            None
+        }
+        None => None,
+    };
+    print::out(args, &gate, bypass.as_ref())?;
+    let fine = gate.passes() || bypass.is_some();
+    Ok(if fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn compared(args: &Check) -> Result<Gate> {
+    let folder = args.root.join("systems").join(&args.system);
+    let new = chapar_catalog::load(&folder)?;
+    for subject in &args.audited {
+        anyhow::ensure!(
+            new.catalog.event(subject).is_some(),
+            "--audited {subject}: no such event in {}",
+            folder.display()
+        );
+    }
+    let audited: BTreeSet<String> = args.audited.iter().cloned().collect();
+    let file = Path::new(&args.against);
+    if file.is_file() {
+        let bundle = std::fs::read(file).with_context(|| file.display().to_string())?;
+        let bundle: Bundle = serde_json::from_slice(&bundle)
+            .with_context(|| format!("{} is not a bundle", file.display()))?;
+        let old = Released::of_bundle(&bundle, &new.catalog.profile)
+            .with_context(|| file.display().to_string())?;
+        return Ok(Gate::compare(&old, &new, &audited));
+    }
+    let tree = git::Tree::checkout(&args.root, &args.against, &args.system)?;
+    let Some(old_folder) = tree.system() else {
+        eprintln!("{} has no system {}: everything is new", args.against, args.system);
+        return Ok(Gate::compare(&Released::default(), &new, &audited));
+    };
+    let old = chapar_catalog::load(&old_folder)?;
+    let gate = Gate::compare(&Released::of_catalog(&old), &new, &audited);
+    let gate = with_protos(gate, &new, &old_folder, &folder)?;
+    Ok(relocated(gate, &old_folder, &folder))
+}
+
+/// Protobuf contracts are compared file by file, whoever sends them.
+fn with_protos(gate: Gate, new: &Loaded, old_folder: &Path, folder: &Path) -> Result<Gate> {
+    if !new.catalog.profile.speaks_protobuf() {
+        return Ok(gate);
+    }
+    let (old, now) = (protos(&old_folder.join("proto"))?, protos(&folder.join("proto"))?);
+    Ok(gate.compare_protos(&new.catalog, &old, &now)?)
+}
+
+fn protos(root: &Path) -> Result<ProtoFiles> {
+    let mut found = ProtoFiles::new();
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        let Ok(entries) = std::fs::read_dir(&folder) else { continue };
+        for entry in entries {
+            let entry = entry?;
+            let path = entry.path();
+            // Links are not followed: they may lead in circles.
+            if entry.file_type()?.is_dir() {
+                open.push(path);
+            } else if path.extension().is_some_and(|ending| ending == "proto") {
+                let name = path.strip_prefix(root)?.display().to_string().replace('\\', "/");
+                let bytes = std::fs::read(&path).with_context(|| format!("cannot read {name}"))?;
+                found.insert(name, bytes);
+            }
+        }
+    }
+    Ok(found)
+}
+
+/// What is gone was declared in a copy that nobody else sees: names its place in the working tree.
+fn relocated(mut gate: Gate, copy: &Path, folder: &Path) -> Gate {
+    for place in gate.findings.iter_mut().filter_map(|finding| finding.place.as_mut()) {
+        let moved = Path::new(&*place.file).strip_prefix(copy).map(|rest| folder.join(rest));
+        if let Ok(path) = moved {
+            let path = path.strip_prefix(".").unwrap_or(&path);
+            place.file = path.display().to_string().replace('\\', "/").into();
+        }
+    }
+    gate
+}

@@ -1,0 +1,255 @@
+//! `chapar schema check`, as a team lead puts it into CI: a repository, a change, a verdict.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+#[path = "gate/house.rs"]
+mod house;
+
+use std::fs;
+use std::path::Path;
+
+use serde_json::{Value, json};
+
+use house::{
+    HELD_SCHEMA, House, QUOTE, QUOTE_SCHEMA, QUOTES, audited, event, held, quote, without_reason,
+};
+
+#[test]
+fn what_did_not_change_and_what_was_added_passes() {
+    let house = House::new();
+    assert!(house.found(0).is_empty());
+    let mut schema = quote(1);
+    schema["properties"]["agent"] = json!({ "type": "string" });
+    house.schema(QUOTE_SCHEMA, &schema);
+    assert_eq!(house.found(0), [format!("note field-added {QUOTE}")]);
+    // A new event is nobody's broken contract.
+    let archived = "melmastoon.pricing.quote.archived.v1";
+    house.add_event(QUOTES, &event(archived, "domain", "quoteId", "", ""));
+    let mut schema = quote(1);
+    schema["$id"] = "schemas://pricing/quote/archived/v1".into();
+    house.schema("event-schemas/pricing/quote/archived/v1.json", &schema);
+    assert_eq!(house.found(0).len(), 1);
+}
+
+#[test]
+fn a_grown_enum_passes_in_a_domain_event_and_is_to_be_documented() {
+    let house = House::new();
+    let mut schema = held();
+    schema["properties"]["channel"] = json!({ "enum": ["web", "desk", "phone"] });
+    house.schema(HELD_SCHEMA, &schema);
+    let (code, out, _) = house.check(&["--against", "HEAD"]);
+    assert_eq!(code, 0, "{out}");
+    assert!(out.contains("enum-widened") && out.contains("CHANGELOG.events.md"), "{out}");
+}
+
+#[test]
+fn a_removed_field_fails_with_subject_pointer_and_the_version_it_needs() {
+    let house = House::new();
+    house.schema(QUOTE_SCHEMA, &without_reason());
+    let (code, out, _) = house.check(&["--against", "HEAD", "--format", "json"]);
+    assert_eq!(code, 1, "{out}");
+    let report: Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(report["verdict"], "breaking");
+    let finding = &report["findings"][0];
+    assert_eq!(finding["rule"], "field-removed", "{out}");
+    assert_eq!(finding["subject"], QUOTE);
+    assert_eq!(finding["pointer"], "/properties/reason");
+    assert!(finding.get("counterexample").is_some(), "{out}");
+    assert!(finding["reason"].as_str().unwrap().contains("needs v2"), "{out}");
+
+    let (_, text, _) = house.check(&["--against", "HEAD"]);
+    for step in ["event-schemas/pricing/quote/expired/v2.json", "replaced_by", "7 silent days"] {
+        assert!(text.contains(step), "{step}: {text}");
+    }
+    let (code, github, _) = house.check(&["--against", "HEAD", "--format", "github"]);
+    assert_eq!(code, 1);
+    let start =
+        "::error file=systems/toy/catalog/pricing-service.toml,line=5,title=field-removed::";
+    assert!(github.starts_with(start), "{github}");
+}
+
+#[test]
+fn a_tightened_range_needs_an_audit_of_that_event() {
+    let house = House::new();
+    let mut schema = held();
+    schema["properties"]["nights"]["maximum"] = 30.into();
+    house.schema(HELD_SCHEMA, &schema);
+    let subject = "melmastoon.reservation.booking.held.v1";
+    assert_eq!(house.found(1), [format!("audit range-tightened {subject}")]);
+    let (code, out, _) = house.check(&["--against", "HEAD", "--audited", subject]);
+    assert_eq!(code, 0, "{out}");
+    assert_eq!(house.check(&["--against", "HEAD", "--audited", "nothing.v1"]).0, 2);
+}
+
+#[test]
+fn a_new_version_passes_beside_the_old_one_and_fails_without_its_deprecation() {
+    let house = House::new();
+    house.bump(true);
+    assert!(house.found(0).is_empty());
+    let house = House::new();
+    house.bump(false);
+    assert_eq!(
+        house.found(1),
+        [format!("breaking bump-without-dual-publish {}", QUOTE.replace("v1", "v2"))]
+    );
+    // The released version itself stays as it is, also beside a new one.
+    let house = House::new();
+    house.bump(true);
+    house.schema(QUOTE_SCHEMA, &without_reason());
+    assert!(house.found(1).contains(&format!("breaking field-removed {QUOTE}")));
+}
+
+#[test]
+fn a_deprecated_version_is_retired_when_its_consumers_have_cut_over() {
+    let house = House::new();
+    house.bump(true);
+    house.commit();
+    let file = house.read(QUOTES);
+    let (head, events) = file.split_once("\n[[events]]").unwrap();
+    let (_, second) = events.split_once("\n[[events]]").unwrap();
+    let retired = format!("{head}\n[[events]]{second}");
+    fs::remove_file(house.path(QUOTE_SCHEMA)).unwrap();
+
+    house.write(QUOTES, &retired);
+    let (code, out, _) = house.check(&["--against", "HEAD"]);
+    assert_eq!(code, 1, "{out}");
+    assert!(out.contains("analytics-service accepts v1, which no longer exists"), "{out}");
+
+    house.write(QUOTES, &retired.replace("[1, 2]", "[2]"));
+    assert_eq!(house.found(0), [format!("note event-retired {QUOTE}")]);
+
+    house.write(QUOTES, &retired.replace("[1, 2]", "[2]").replace("analytics", "billing"));
+    let (code, out, _) = house.check(&["--against", "HEAD"]);
+    assert_eq!(code, 1, "{out}");
+    assert!(out.contains("analytics-service accepts v1"), "{out}");
+}
+
+#[test]
+fn removed_weakened_and_moved_events_fail_all_at_once() {
+    let house = House::new();
+    let file = house.read(QUOTES).replace("integration", "domain");
+    house.write(QUOTES, &file);
+    let file = "catalog/reservation-service.toml";
+    let held = house.read(file);
+    house.write(file, held.split("[[events]]").next().unwrap());
+    fs::remove_file(house.path(HELD_SCHEMA)).unwrap();
+    assert_eq!(
+        house.found(1),
+        [
+            format!("breaking kind-weakened {QUOTE}"),
+            "breaking event-removed melmastoon.reservation.booking.held.v1".to_owned(),
+        ]
+    );
+    let (_, out, _) = house.check(&["--against", "HEAD", "--format", "github"]);
+    // Its place is named in the working tree, not where the revision was read.
+    assert!(out.contains("file=systems/toy/catalog/reservation-service.toml,line="), "{out}");
+    assert!(out.contains("inventory-service, pricing-service"), "{out}");
+
+    let house = House::new();
+    house.write(
+        "catalog/billing-service.toml",
+        &house.read(QUOTES).replace("pricing-s", "billing-s"),
+    );
+    fs::remove_file(house.path(QUOTES)).unwrap();
+    assert!(house.found(1).contains(&format!("breaking owner-changed {QUOTE}")));
+}
+
+#[test]
+fn what_cannot_be_compared_is_a_wrong_usage() {
+    let house = House::new();
+    for revision in ["no-such-revision", "--all", ""] {
+        let against = format!("--against={revision}");
+        let (code, out, err) = house.check(&[&against]);
+        assert_eq!((code, out.as_str()), (2, ""), "{revision}: {err}");
+    }
+    fs::write(house.folder.path().join("bundle.json"), "{").unwrap();
+    assert_eq!(house.check(&["--against", "bundle.json"]).0, 2);
+    assert_eq!(house.check(&["--against", "HEAD", "--system", "nowhere"]).0, 2);
+    fs::remove_dir_all(house.folder.path().join(".git")).unwrap();
+    let (code, _, err) = house.check(&["--against", "HEAD"]);
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("not in a Git repository"), "{err}");
+}
+
+#[test]
+fn a_released_bundle_is_an_old_side_too() {
+    let house = House::new();
+    let made = house.chapar(&["schema", "bundle", "--system", "toy", "--out", "released.json"]);
+    assert!(made.status.success());
+    assert_eq!(house.check(&["--against", "released.json"]).0, 0);
+    house.schema(QUOTE_SCHEMA, &without_reason());
+    let (code, out, _) = house.check(&["--against", "released.json"]);
+    assert_eq!(code, 1, "{out}");
+    assert!(out.contains("field-removed") && out.contains("needs v2"), "{out}");
+    // A bundle does not list consumers, so a contract that is gone may be anybody's.
+    fs::remove_file(house.path(QUOTES)).unwrap();
+    fs::remove_file(house.path(QUOTE_SCHEMA)).unwrap();
+    let (code, out, _) = house.check(&["--against", "released.json"]);
+    assert!(code == 1 && out.contains("event-removed"), "{out}");
+    // A bundle that somebody edited is none.
+    let released = house.folder.path().join("released.json");
+    let edited = fs::read_to_string(&released).unwrap().replace("nobody took", "no one took");
+    fs::write(&released, edited).unwrap();
+    let (code, _, err) = house.check(&["--against", "released.json"]);
+    assert!(code == 2 && err.contains("was changed"), "{err}");
+}
+
+#[test]
+fn a_new_system_passes_and_a_broken_catalog_does_not() {
+    let house = House::new();
+    let systems = house.folder.path().join("systems");
+    fs::rename(systems.join("toy"), systems.join("game")).unwrap();
+    let (code, _, err) = house.check(&["--system", "game", "--against", "HEAD"]);
+    assert_eq!(code, 2, "a flag given twice is a mistake: {err}");
+    let output = house.chapar(&["schema", "check", "--system", "game", "--against", "HEAD"]);
+    assert!(output.status.success());
+    fs::rename(systems.join("game"), systems.join("toy")).unwrap();
+    house.write(QUOTES, "service = ");
+    assert!(house.found(1).iter().any(|found| found.starts_with("unknown syntax")));
+}
+
+#[test]
+fn a_bypass_needs_a_lead_an_incident_and_a_store_and_is_audited() {
+    let house = House::new();
+    house.schema(QUOTE_SCHEMA, &without_reason());
+    let (lead, incident) = (["--bypass-lead", "A. Lead"], ["--bypass-incident", "INC-42"]);
+    let against = ["--against", "HEAD"];
+    let store = format!("sqlite:{}", house.folder.path().join("audit.db").display());
+    let kept = ["--store", store.as_str()];
+    assert_eq!(house.check(&[against, lead, kept].concat()).0, 2);
+    assert_eq!(house.check(&[against, incident, kept].concat()).0, 2);
+    let (code, _, err) = house.check(&[against, lead, incident].concat());
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("not recorded"), "{err}");
+    // A store without tables cannot record, so nothing gets through.
+    assert_eq!(house.check(&[against, lead, incident, kept].concat()).0, 2);
+
+    assert!(house.chapar(&["migrate", "apply", "--store", &store]).status.success());
+    let (code, out, err) = house.check(&[against, lead, incident, kept].concat());
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(out.starts_with("breaking") && err.contains("BYPASS"), "{out}{err}");
+    assert!(err.contains("A. Lead") && err.contains("INC-42"), "{err}");
+    let rows = audited(&store);
+    assert_eq!(rows.len(), 1);
+    assert_eq!(rows[0][..4], ["A. Lead", "schema.check.bypass", "toy", "INC-42"]);
+    assert!(rows[0][4].contains(QUOTE) && rows[0][4].contains("field-removed"), "{rows:?}");
+
+    // Where nothing is broken, nothing is bypassed.
+    house.schema(QUOTE_SCHEMA, &quote(1));
+    assert_eq!(house.check(&[against, lead, incident, kept].concat()).0, 0);
+    assert_eq!(audited(&store).len(), 1);
+}
+
+#[test]
+fn protobuf_contracts_are_held_to_theirs() {
+    let house = House::new();
+    let meridian = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/meridian");
+    fs::remove_dir_all(house.path("")).unwrap();
+    house.copy(&meridian, "");
+    house.commit();
+    assert!(house.found(0).is_empty());
+    let file = "proto/meridian/events/v1/current_account_events.proto";
+    let field = house.read(file).replacen("string event_id = 1;", "bytes event_id = 1;", 1);
+    house.write(file, &field);
+    let found = house.found(1);
+    assert!(found.iter().any(|found| found.starts_with("breaking FIELD_SAME_TYPE")), "{found:?}");
+}
