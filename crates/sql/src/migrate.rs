@@ -35,13 +35,22 @@ pub struct SchemaStatus {
 const OWNER: &str = "chapar";
 
 fn own() -> Vec<Migration> {
-    vec![Migration {
-        version: 1,
-        name: "road",
-        postgres: include_str!("../migrations/postgres/0001_road.sql").into(),
-        sqlite: include_str!("../migrations/sqlite/0001_road.sql").into(),
-        additive: false,
-    }]
+    vec![
+        Migration {
+            version: 1,
+            name: "road",
+            postgres: include_str!("../migrations/postgres/0001_road.sql").into(),
+            sqlite: include_str!("../migrations/sqlite/0001_road.sql").into(),
+            additive: false,
+        },
+        Migration {
+            version: 2,
+            name: "members",
+            postgres: include_str!("../migrations/postgres/0002_members.sql").into(),
+            sqlite: include_str!("../migrations/sqlite/0002_members.sql").into(),
+            additive: true,
+        },
+    ]
 }
 
 impl Store {

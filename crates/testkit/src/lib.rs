@@ -12,10 +12,13 @@
 //! # }
 //! ```
 //!
+//! [`mod@conformance`] is the suite that every transport passes, and [`memory`] is the transport for tests that need no broker.
 //! [`servers`] finds, starts, watches and stops the servers; [`Browser`] drives a headless Chromium for the console's tests.
 
 mod browser;
+pub mod conformance;
 mod http;
+pub mod memory;
 pub mod servers;
 
 pub use browser::{Browser, BrowserError};

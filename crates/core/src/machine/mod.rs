@@ -4,6 +4,7 @@
 //! second. The engine drives them with thin adapters.
 
 pub mod failure;
+pub mod flight;
 pub mod lanes;
 pub mod lease;
 pub mod retry;

@@ -50,6 +50,19 @@ pub struct Token {
     pub handle: Option<Box<str>>,
 }
 
+impl Token {
+    /// Names the `attempt`th delivery of a message under an owner's `epoch`.
+    pub fn of(position: Position, epoch: i64, attempt: u32) -> Self {
+        Token { position, handle: Some(format!("{epoch}.{attempt}").into()) }
+    }
+
+    /// The epoch and attempt that [`Token::of`] was given.
+    pub fn delivery(&self) -> Option<(i64, u32)> {
+        let (epoch, attempt) = self.handle.as_deref()?.split_once('.')?;
+        Some((epoch.parse().ok()?, attempt.parse().ok()?))
+    }
+}
+
 /// A message that has arrived at a subscription.
 #[derive(Debug, Clone)]
 pub struct Delivery {
@@ -196,6 +209,8 @@ pub trait Transport: Send + Sync {
 /// # Contract
 /// - What is not acknowledged is delivered again, here or in another process, after its
 ///   deadline, after [`Subscription::nack`], or when this value is dropped.
+/// - Several messages of a key may be out at once. When one of them comes again, its followers
+///   come again behind it, and their earlier deliveries are over.
 /// - Acknowledging is idempotent. [`TransportError::Expired`] means that somebody else may
 ///   handle the message now; a database transaction that is still open must then be rolled back.
 pub trait Subscription: Send + Sync {
@@ -216,7 +231,8 @@ pub trait Subscription: Send + Sync {
         delay: Duration,
     ) -> BoxFuture<'a, Result<(), TransportError>>;
 
-    /// The messages are still being worked on: start their deadline anew.
+    /// The messages are still being worked on: start their deadline anew. No tokens at all
+    /// stand for everything that is in flight here.
     fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>>;
 
     /// Leaves the subscription at once, so that others need not wait for a deadline.

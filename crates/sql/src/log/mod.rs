@@ -3,8 +3,9 @@
 //! Partitions have dense offsets. Publishing locks the head of a partition until commit, so
 //! offsets become visible in their own order and a reader that has seen one has seen all before
 //! it. A subscription keeps one cursor per partition, and one process at a time owns it, by a
-//! lease with an epoch.
+//! lease with an epoch. Processes that share a subscription share its partitions evenly.
 
+mod lease;
 mod publish;
 mod subscription;
 
@@ -39,7 +40,8 @@ impl SqlTransport {
         SqlTransport { store, owner: owner.into(), lease: Duration::from_secs(4) }
     }
 
-    /// How long a process that has died keeps its partitions. Default 4 s.
+    /// How long a process that has died keeps its partitions. One that neither fetches nor
+    /// extends for that long counts as dead. Default 4 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
@@ -94,9 +96,7 @@ impl Transport for SqlTransport {
     ) -> BoxFuture<'a, Result<Box<dyn Subscription>, TransportError>> {
         Box::pin(async move {
             self.apply(&[], std::slice::from_ref(spec)).await?;
-            let subscription =
-                SqlSubscription::new(self.clone(), spec.name.clone(), spec.max_in_flight);
-            Ok(Box::new(subscription) as Box<dyn Subscription>)
+            Ok(Box::new(SqlSubscription::new(self.clone(), spec)) as Box<dyn Subscription>)
         })
     }
 

@@ -1,10 +1,13 @@
 //! Reading the log: one process's part of a subscription.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use chapar_core::port::{BoxFuture, Delivery, Position, Subscription, Token, TransportError};
+use chapar_core::machine::flight::{Flight, Stale};
+use chapar_core::port::{
+    BoxFuture, Delivery, Position, Subscription, SubscriptionSpec, Token, TransportError,
+};
 use tokio::sync::Mutex;
 
 use super::{SqlTransport, position, unavailable};
@@ -16,47 +19,48 @@ use crate::value::Row;
 
 /// One process's part of a subscription.
 pub(super) struct SqlSubscription {
-    transport: SqlTransport,
-    name: String,
-    max_in_flight: usize,
+    pub(super) transport: SqlTransport,
+    pub(super) spec: SubscriptionSpec,
+    started: Instant,
     state: Mutex<State>,
 }
 
 impl SqlSubscription {
-    pub(super) fn new(transport: SqlTransport, name: String, max_in_flight: usize) -> Self {
-        SqlSubscription { transport, name, max_in_flight, state: Mutex::default() }
+    pub(super) fn new(transport: SqlTransport, spec: &SubscriptionSpec) -> Self {
+        let state = Mutex::default();
+        SqlSubscription { transport, spec: spec.clone(), started: Instant::now(), state }
     }
 }
 
 #[derive(Default)]
-struct State {
-    leased_at: Option<Instant>,
+pub(super) struct State {
+    pub(super) leased_at: Option<Instant>,
     flushed_at: Option<Instant>,
-    owned: BTreeMap<u32, Owned>,
+    turn: usize,
+    pub(super) owned: BTreeMap<u32, Owned>,
 }
 
 /// A partition that this process owns.
-struct Owned {
-    epoch: i64,
-    /// Everything up to here has been looked at.
-    read_to: u64,
-    /// Delivered and not acknowledged.
-    in_flight: BTreeSet<u64>,
-    /// To be delivered again, not before then.
-    again: BTreeMap<u64, (Instant, u32)>,
+pub(super) struct Owned {
+    pub(super) epoch: i64,
+    pub(super) flight: Flight<Delivery>,
     /// The cursor as the database has it.
-    flushed: u64,
+    pub(super) flushed: u64,
+    /// More than a fair share: nothing new is read from it.
+    pub(super) leaving: bool,
 }
 
-impl Owned {
-    /// Everything up to here is acknowledged.
-    fn acked(&self) -> u64 {
-        let first = self.in_flight.first().copied();
-        let again = self.again.keys().next().copied();
-        match first.into_iter().chain(again).min() {
-            Some(offset) => offset - 1,
-            None => self.read_to,
-        }
+impl State {
+    /// Does something with the flight that a token belongs to.
+    fn with(
+        &mut self,
+        token: &Token,
+        act: impl FnOnce(&mut Flight<Delivery>, u32) -> Result<(), Stale>,
+    ) -> Result<(), TransportError> {
+        let (epoch, attempt) = token.delivery().ok_or(TransportError::Expired)?;
+        let owned = self.owned.get_mut(&token.position.partition);
+        let owned = owned.filter(|owned| owned.epoch == epoch).ok_or(TransportError::Expired)?;
+        act(&mut owned.flight, attempt).map_err(|Stale| TransportError::Expired)
     }
 }
 
@@ -84,18 +88,16 @@ impl Subscription for SqlSubscription {
     fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
             let mut state = self.state.lock().await;
-            let mut ours = true;
+            // A lease that may be over is looked at first: another may have the message.
+            self.keep_leases(&mut state).await.map_err(unavailable)?;
+            let mut result = Ok(());
             for token in tokens {
-                match state.owned.get_mut(&token.position.partition) {
-                    Some(owned) if token.handle.as_deref() == Some(&*owned.epoch.to_string()) => {
-                        owned.in_flight.remove(&token.position.offset);
-                        owned.again.remove(&token.position.offset);
-                    }
-                    _ => ours = false,
-                }
+                let offset = token.position.offset;
+                let acked = state.with(token, |flight, n| flight.ack(offset, n).map(drop));
+                result = result.and(acked);
             }
             self.flush(&mut state, false).await.map_err(unavailable)?;
-            if ours { Ok(()) } else { Err(TransportError::Expired) }
+            result
         })
     }
 
@@ -105,14 +107,9 @@ impl Subscription for SqlSubscription {
         delay: Duration,
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
+            let not_before = self.started.elapsed() + delay;
             let mut state = self.state.lock().await;
-            let owned = state.owned.get_mut(&token.position.partition);
-            let owned = owned.ok_or(TransportError::Expired)?;
-            if owned.in_flight.remove(&token.position.offset) {
-                let attempt = owned.again.get(&token.position.offset).map_or(1, |(_, n)| *n);
-                owned.again.insert(token.position.offset, (Instant::now() + delay, attempt + 1));
-            }
-            Ok(())
+            state.with(token, |flight, n| flight.nack(token.position.offset, n, not_before))
         })
     }
 
@@ -120,157 +117,112 @@ impl Subscription for SqlSubscription {
         Box::pin(async move {
             let mut state = self.state.lock().await;
             self.keep_leases(&mut state).await.map_err(unavailable)?;
-            let ours = |token: &Token| state.owned.contains_key(&token.position.partition);
-            if tokens.iter().all(ours) { Ok(()) } else { Err(TransportError::Expired) }
+            let now = self.started.elapsed();
+            if tokens.is_empty() {
+                state.owned.values_mut().for_each(|owned| owned.flight.extend_all(now));
+            }
+            let mut result = Ok(());
+            for token in tokens {
+                let offset = token.position.offset;
+                result = result.and(state.with(token, |flight, n| flight.extend(offset, n, now)));
+            }
+            result
         })
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), TransportError>> {
-        static RELEASE: Statement = Statement::new(
-            "update chapar.cursors set owner = null, expires_at = clock_timestamp() \
-             where subscription = $1 and owner = $2",
-        );
         Box::pin(async move {
             let mut state = self.state.lock().await;
             self.flush(&mut state, true).await.map_err(unavailable)?;
             state.owned.clear();
             state.leased_at = None;
-            let mut tx = self.transport.store.begin_engine().await.map_err(unavailable)?;
-            let args = vec![(&self.name).into(), (&*self.transport.owner).into()];
-            tx.conn().run(&RELEASE, args).await.map_err(unavailable)?;
-            tx.commit().await.map_err(unavailable)
+            self.release().await.map_err(unavailable)
         })
     }
 }
 
 impl SqlSubscription {
     async fn poll(&self, max: usize) -> Result<Vec<Delivery>, StoreError> {
-        static HEADS: Statement =
-            Statement::new("select log_partition, next_offset from chapar.log_heads");
+        // The epoch is read with the heads: whoever has lost a partition, or was sent elsewhere
+        // by a seek, delivers nothing of it from then on.
+        static HEADS: Statement = Statement::new(
+            "select h.log_partition, h.next_offset, c.epoch from chapar.log_heads h \
+             join chapar.cursors c on c.log_partition = h.log_partition \
+             where c.subscription = $1 order by h.log_partition",
+        );
         let mut state = self.state.lock().await;
         self.keep_leases(&mut state).await?;
         self.flush(&mut state, false).await?;
-        let held: usize = state.owned.values().map(|owned| owned.in_flight.len()).sum();
-        let mut room = max.min(self.max_in_flight.saturating_sub(held));
+        let held: usize = state.owned.values().map(|owned| owned.flight.in_flight()).sum();
+        let mut room = max.min(self.spec.max_in_flight.saturating_sub(held));
         let mut tx = self.transport.store.begin_read().await?;
         let mut conn = tx.conn();
         let mut deliveries = Vec::new();
-        for row in conn.query(&HEADS, vec![]).await? {
-            let head = position(&row, 0)?;
+        let mut heads = conn.query(&HEADS, vec![(&self.spec.name).into()]).await?;
+        // Another partition comes first each time, so that a busy one does not starve the rest.
+        state.turn = state.turn.wrapping_add(1);
+        let first = state.turn % heads.len().max(1);
+        heads.rotate_left(first);
+        for row in &heads {
+            let (head, epoch) = (position(row, 0)?, row.get::<i64>(2)?);
             let Some(owned) = state.owned.get_mut(&head.partition) else { continue };
-            if room == 0 {
-                break;
+            if owned.epoch != epoch {
+                state.owned.remove(&head.partition);
+                state.leased_at = None;
+                continue;
             }
-            let found = self.read(&mut conn, owned, head, room).await?;
-            room -= found.len();
-            deliveries.extend(found);
+            if owned.leaving || room == 0 {
+                continue;
+            }
+            self.read(&mut conn, owned, head, room).await?;
+            let now = self.started.elapsed();
+            for taken in owned.flight.take(room, now) {
+                let token = Token::of(taken.item.token.position, epoch, taken.attempt);
+                deliveries.push(Delivery { token, attempt: taken.attempt, ..taken.item });
+                room -= 1;
+            }
         }
         tx.rollback().await?;
         Ok(deliveries)
     }
 
+    /// Reads on behind what is known, unless enough waits already.
     async fn read(
         &self,
         conn: &mut Conn<'_>,
         owned: &mut Owned,
         head: Position,
         room: usize,
-    ) -> Result<Vec<Delivery>, StoreError> {
+    ) -> Result<(), StoreError> {
         static NEXT: Statement = Statement::new(
             "select log_partition, log_offset, topic, ordering_key, headers, body, published_at \
              from chapar.log where log_partition = $1 and log_offset > $2 and log_offset < $3 \
              and topic in (select topic from chapar.subscriptions where subscription = $4) \
              order by log_offset limit $5",
         );
-        static ONE: Statement = Statement::new(
-            "select log_partition, log_offset, topic, ordering_key, headers, body, published_at \
-             from chapar.log where log_partition = $1 and log_offset = $2",
-        );
-        let mut deliveries = Vec::new();
-        let now = Instant::now();
-        let due: Vec<u64> =
-            owned.again.iter().filter(|(_, (at, _))| *at <= now).map(|(o, _)| *o).collect();
-        for offset in due.into_iter().take(room) {
-            let Some((_, attempt)) = owned.again.remove(&offset) else { continue };
-            let rows =
-                conn.query(&ONE, vec![head.partition.into(), (offset as i64).into()]).await?;
-            for row in rows {
-                owned.in_flight.insert(offset);
-                deliveries.push(delivery(&row, owned.epoch, attempt)?);
-            }
-        }
-        let room = room - deliveries.len();
-        if room == 0 || owned.read_to + 1 >= head.offset {
-            return Ok(deliveries);
+        // What waits for its time must not keep others from being read, up to a point.
+        let space = self.spec.max_in_flight.saturating_sub(owned.flight.waiting());
+        let room = room.min(space);
+        if room == 0 || owned.flight.read_to() + 1 >= head.offset {
+            return Ok(());
         }
         let args = vec![
             head.partition.into(),
-            (owned.read_to as i64).into(),
+            (owned.flight.read_to() as i64).into(),
             (head.offset as i64).into(),
-            (&self.name).into(),
+            (&self.spec.name).into(),
             (room as i64).into(),
         ];
         let rows = conn.query(&NEXT, args).await?;
         for row in &rows {
-            let delivery = delivery(row, owned.epoch, 1)?;
-            owned.in_flight.insert(delivery.token.position.offset);
-            owned.read_to = delivery.token.position.offset;
-            deliveries.push(delivery);
+            let delivery = delivery(row)?;
+            let offset = delivery.token.position.offset;
+            owned.flight.push(offset, delivery.key.clone(), delivery);
         }
         if rows.len() < room {
             // Nothing else below the head is for this subscription.
-            owned.read_to = head.offset - 1;
+            owned.flight.skip_to(head.offset - 1);
         }
-        Ok(deliveries)
-    }
-
-    /// Renews what this process owns, and takes what nobody does.
-    async fn keep_leases(&self, state: &mut State) -> Result<(), StoreError> {
-        static RENEW: Statement = Statement::new(
-            "update chapar.cursors set expires_at = clock_timestamp() + $3 * interval '1 microsecond' \
-             where subscription = $1 and owner = $2 and expires_at > clock_timestamp()",
-        );
-        static TAKE: Statement = Statement::new(
-            "update chapar.cursors set owner = $2, epoch = epoch + 1, \
-             expires_at = clock_timestamp() + $3 * interval '1 microsecond' \
-             where subscription = $1 and log_partition in (select log_partition from chapar.cursors \
-             where subscription = $1 and expires_at <= clock_timestamp() for update skip locked)",
-        );
-        static HELD: Statement = Statement::new(
-            "select log_partition, acked_offset, epoch from chapar.cursors \
-             where subscription = $1 and owner = $2",
-        );
-        let lease = self.transport.lease;
-        if state.leased_at.is_some_and(|at| at.elapsed() < lease / 3) {
-            return Ok(());
-        }
-        let asked_at = Instant::now();
-        let mut tx = self.transport.store.begin_engine().await?;
-        let mut conn = tx.conn();
-        let ttl = lease.as_micros() as i64;
-        let args = || vec![(&self.name).into(), (&*self.transport.owner).into(), ttl.into()];
-        conn.run(&RENEW, args()).await?;
-        conn.run(&TAKE, args()).await?;
-        let mut held = BTreeMap::new();
-        for row in conn.query(&HELD, args().into_iter().take(2).collect()).await? {
-            let (partition, acked, epoch) =
-                (row.get::<i64>(0)? as u32, row.get::<i64>(1)? as u64, row.get::<i64>(2)?);
-            let owned = match state.owned.remove(&partition) {
-                Some(owned) if owned.epoch == epoch => owned,
-                // Taken anew: everything after the cursor is delivered again.
-                _ => Owned {
-                    epoch,
-                    read_to: acked,
-                    in_flight: BTreeSet::new(),
-                    again: BTreeMap::new(),
-                    flushed: acked,
-                },
-            };
-            held.insert(partition, owned);
-        }
-        tx.commit().await?;
-        state.owned = held;
-        state.leased_at = Some(asked_at);
         Ok(())
     }
 
@@ -286,16 +238,16 @@ impl SqlSubscription {
             return Ok(());
         }
         state.flushed_at = Some(Instant::now());
-        let moved = state.owned.values().any(|owned| owned.acked() > owned.flushed);
+        let moved = state.owned.values().any(|owned| owned.flight.acked() > owned.flushed);
         if !moved {
             return Ok(());
         }
         let mut tx = self.transport.store.begin_engine().await?;
         for (partition, owned) in &mut state.owned {
-            let acked = owned.acked();
+            let acked = owned.flight.acked();
             if acked > owned.flushed {
                 let args = vec![
-                    (&self.name).into(),
+                    (&self.spec.name).into(),
                     (*partition).into(),
                     (acked as i64).into(),
                     owned.epoch.into(),
@@ -308,16 +260,16 @@ impl SqlSubscription {
     }
 }
 
-fn delivery(row: &Row, epoch: i64, attempt: u32) -> Result<Delivery, StoreError> {
+fn delivery(row: &Row) -> Result<Delivery, StoreError> {
     let headers: String = row.get(4)?;
     let body: Bytes = row.get(5)?;
     Ok(Delivery {
-        token: Token { position: position(row, 0)?, handle: Some(epoch.to_string().into()) },
+        token: Token { position: position(row, 0)?, handle: None },
         topic: row.get(2)?,
         key: row.get(3)?,
         headers: from_json_pairs(&headers),
         body,
-        attempt,
+        attempt: 0,
         published_at: row.get(6)?,
     })
 }

@@ -1,0 +1,207 @@
+//! The transport in the database keeps the contract of transports, on both databases.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chapar_core::Id;
+use chapar_core::port::{Delivery, Outgoing, Subscription, SubscriptionSpec, Transport};
+use chapar_sql::{SqlTransport, Store, StoreOptions};
+use chapar_testkit::conformance::{Bench, Need};
+use chapar_testkit::servers::{self, Instance, Kind, Launch, ServerError};
+use chapar_testkit::{conformance, need};
+
+const LEASE: Duration = Duration::from_millis(900);
+
+struct SqliteBench(tempfile::TempDir);
+
+impl Bench for SqliteBench {
+    // The one writer of a file, frozen, has it locked for all.
+    const FREEZES: bool = false;
+
+    fn open(_need: Need) -> Result<Self, ServerError> {
+        Ok(SqliteBench(tempfile::tempdir().unwrap()))
+    }
+
+    fn address(&self) -> String {
+        format!("sqlite:{}", self.0.path().join("log.db").display())
+    }
+
+    async fn connect(address: &str, owner: &str) -> Arc<dyn Transport> {
+        connect(address, owner).await
+    }
+}
+
+struct PostgresBench {
+    place: Place,
+}
+
+enum Place {
+    Shared(servers::Database),
+    Own(Box<Instance>),
+}
+
+impl Bench for PostgresBench {
+    fn open(need: Need) -> Result<Self, ServerError> {
+        let place = match need {
+            Need::Own => Place::Own(Box::new(Launch::of(Kind::Postgres).start()?)),
+            _ => Place::Shared(servers::postgres()?.database("transport")?),
+        };
+        Ok(PostgresBench { place })
+    }
+
+    fn address(&self) -> String {
+        match &self.place {
+            Place::Shared(database) => database.url().to_owned(),
+            Place::Own(server) => server.url().to_owned(),
+        }
+    }
+
+    async fn connect(address: &str, owner: &str) -> Arc<dyn Transport> {
+        connect(address, owner).await
+    }
+
+    fn crash(&mut self) -> bool {
+        if let Place::Own(server) = &mut self.place {
+            server.kill();
+        }
+        true
+    }
+
+    fn revive(&mut self) {
+        if let Place::Own(server) = &mut self.place {
+            server.restart().unwrap();
+        }
+    }
+}
+
+async fn connect(address: &str, owner: &str) -> Arc<dyn Transport> {
+    let options = StoreOptions { max_connections: 3, ..StoreOptions::default() };
+    let store = Store::open(address, &options).await.unwrap();
+    store.migrate().await.unwrap();
+    Arc::new(SqlTransport::new(store, owner).lease(LEASE))
+}
+
+conformance!(sqlite, SqliteBench);
+conformance!(postgres, PostgresBench);
+
+#[tokio::test]
+async fn partitions_are_shared_evenly_and_handed_over_without_a_redelivery() {
+    let bench = SqliteBench::open(Need::Shared).unwrap();
+    let store = Store::open(&bench.address(), &StoreOptions::default()).await.unwrap();
+    store.migrate().await.unwrap();
+    let spec = SubscriptionSpec {
+        name: "reader".into(),
+        topics: vec!["orders".into()],
+        ack_deadline: Duration::from_secs(30),
+        max_in_flight: 64,
+    };
+    let transports =
+        ["a", "b", "c"].map(|owner| SqlTransport::new(store.clone(), owner).lease(LEASE));
+    let batch = (0..64).map(|number| message(&format!("key-{number}"))).collect();
+    for receipt in transports[0].publish(batch).await {
+        receipt.unwrap();
+    }
+    let first = transports[0].subscribe(&spec).await.unwrap();
+    let open = fetch(&*first, 64).await;
+    let second = transports[1].subscribe(&spec).await.unwrap();
+    let since = Instant::now();
+    while since.elapsed() < LEASE * 2 {
+        // What is in flight stays where it is, for as long as it takes.
+        let (one, two) =
+            (first.fetch(8, TICK).await.unwrap(), second.fetch(8, TICK).await.unwrap());
+        assert!(one.is_empty() && two.is_empty(), "somebody joined, and a message came twice");
+    }
+    let tokens: Vec<_> = open.into_iter().map(|delivery| delivery.token).collect();
+    first.ack(&tokens).await.unwrap();
+    shares(&store, &[&*first, &*second], &[4, 4]).await;
+    let third = transports[2].subscribe(&spec).await.unwrap();
+    shares(&store, &[&*first, &*second, &*third], &[2, 3, 3]).await;
+    second.close().await.unwrap();
+    shares(&store, &[&*first, &*third], &[4, 4]).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_commits_late_is_not_skipped() {
+    let server = need!(servers::postgres());
+    let database = server.database("late").unwrap();
+    let writer = Store::open(database.url(), &StoreOptions::default()).await.unwrap();
+    writer.migrate().await.unwrap();
+    let transport = SqlTransport::new(writer, "a");
+    let spec = SubscriptionSpec {
+        name: "reader".into(),
+        topics: vec!["orders".into()],
+        ack_deadline: Duration::from_secs(30),
+        max_in_flight: 1000,
+    };
+    let reader = transport.subscribe(&spec).await.unwrap();
+    let publishers: Vec<_> = (0..6)
+        .map(|publisher| {
+            let transport = transport.clone();
+            tokio::spawn(async move {
+                for number in 0..20 {
+                    // Keys of all publishers meet in the same partitions.
+                    let batch = (0..5).map(|n| message(&format!("{publisher}-{number}-{n}")));
+                    for receipt in transport.publish(batch.collect()).await {
+                        receipt.unwrap();
+                    }
+                }
+            })
+        })
+        .collect();
+    let mut offsets: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    for delivery in fetch(&*reader, 600).await {
+        let position = delivery.token.position;
+        offsets.entry(position.partition).or_default().push(position.offset);
+    }
+    for publisher in publishers {
+        publisher.await.unwrap();
+    }
+    for (partition, offsets) in offsets {
+        let dense: Vec<u64> = (1..=offsets.len() as u64).collect();
+        assert_eq!(offsets, dense, "partition {partition} has no holes and is in order");
+    }
+}
+
+const TICK: Duration = Duration::from_millis(10);
+
+/// Everybody goes on until the partitions are shared like this, smallest share first.
+async fn shares(store: &Store, members: &[&dyn Subscription], expected: &[i64]) {
+    let limit = Instant::now() + Duration::from_secs(10);
+    loop {
+        for member in members {
+            assert!(member.fetch(1, TICK).await.unwrap().is_empty());
+        }
+        let count = "select count(*) from chapar_cursors where owner is not null \
+             group by owner order by count(*)";
+        let mut tx = store.begin_engine().await.unwrap();
+        let rows = tx.fetch(count, vec![]).await.unwrap();
+        tx.rollback().await.unwrap();
+        let found: Vec<i64> = rows.iter().map(|row| row.get(0).unwrap()).collect();
+        if found == expected {
+            return;
+        }
+        assert!(Instant::now() < limit, "shared as {found:?}, not as {expected:?}");
+    }
+}
+
+async fn fetch(reader: &dyn Subscription, count: usize) -> Vec<Delivery> {
+    let (mut got, limit) = (Vec::new(), Instant::now() + Duration::from_secs(20));
+    while got.len() < count {
+        got.extend(reader.fetch(count, Duration::from_millis(200)).await.unwrap());
+        assert!(Instant::now() < limit, "{} of {count} arrived in time", got.len());
+    }
+    got
+}
+
+fn message(key: &str) -> Outgoing {
+    Outgoing {
+        id: Id::uuid_v4(fastrand::u128(..)),
+        topic: "orders".into(),
+        tenant: "acme".into(),
+        key: Some(key.into()),
+        headers: vec![],
+        body: "{}".into(),
+    }
+}

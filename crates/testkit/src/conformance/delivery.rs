@@ -1,0 +1,278 @@
+//! One process: order, copies, redelivery, duplicates, what a message carries, and seeking.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use chapar_core::port::{SeekTo, TransportError};
+use jiff::Timestamp;
+
+use super::desk::{ack, bodies, consume, fetch, nothing, numbered, of_key, publish};
+use super::{Bench, Desk, Lacks, Verdict};
+
+/// The order of the receipts is the order of the deliveries, for each key.
+pub async fn a_key_keeps_its_order<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    let keys = ["a", "b", "c", "d", "e"];
+    publish(&*transport, desk.messages(&keys, 20)).await;
+    let got = consume(&*reader, 100).await;
+    for key in keys {
+        assert_eq!(of_key(&got, key), numbered(key, 1..=20));
+    }
+    nothing(&*reader).await;
+    Ok(())
+}
+
+/// Two subscriptions, one before and one after the messages, each get all of them.
+pub async fn every_subscription_gets_its_own_copy<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    let other = transport.subscribe(&desk.spec("other")).await.expect("a second subscription");
+    publish(&*transport, desk.messages(&["a", "b"], 10)).await;
+    let (first, second) = (consume(&*reader, 20).await, consume(&*other, 20).await);
+    assert_eq!(of_key(&first, "a"), numbered("a", 1..=10));
+    assert_eq!(of_key(&second, "b"), numbered("b", 1..=10));
+    nothing(&*reader).await;
+    nothing(&*other).await;
+    Ok(())
+}
+
+/// Handed back, a message comes again, its followers behind it, and its neighbours do not.
+pub async fn a_nacked_message_comes_again_before_its_followers<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    publish(&*transport, desk.messages(&["a", "b"], 5)).await;
+    let got = fetch(&*reader, 10).await;
+    let (of_a, of_b): (Vec<_>, Vec<_>) =
+        got.into_iter().partition(|delivery| delivery.key.as_deref() == Some("a"));
+    ack(&*reader, &of_b).await;
+    ack(&*reader, &of_a[..1]).await;
+    reader.nack(&of_a[1].token, Duration::ZERO).await.expect("it is handed back");
+    // Its followers are taken back with it, whether they are acknowledged late or not at all.
+    let late = reader.ack(std::slice::from_ref(&of_a[2].token)).await;
+    assert!(matches!(late, Err(TransportError::Expired)), "a late acknowledgement: {late:?}");
+    let again = consume(&*reader, 4).await;
+    assert_eq!(bodies(&again), numbered("a", 2..=5));
+    assert!(again[0].attempt > 1, "the attempt is counted");
+    nothing(&*reader).await;
+    Ok(())
+}
+
+/// A delay is kept, and meanwhile other keys go on.
+pub async fn a_delayed_nack_waits<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    if !transport.features().delayed_nack {
+        return Err(Lacks("delay a message that is handed back"));
+    }
+    publish(&*transport, vec![desk.message("a", 1), desk.message("b", 1)]).await;
+    let got = fetch(&*reader, 2).await;
+    let since = Instant::now();
+    let delay = Duration::from_millis(900);
+    for delivery in &got {
+        match delivery.key.as_deref() {
+            Some("a") => reader.nack(&delivery.token, delay).await.expect("it is handed back"),
+            _ => ack(&*reader, std::slice::from_ref(delivery)).await,
+        }
+    }
+    publish(&*transport, vec![desk.message("a", 2), desk.message("b", 2)]).await;
+    let got = consume(&*reader, 3).await;
+    assert_eq!(of_key(&got, "a"), numbered("a", 1..=2));
+    assert_eq!(bodies(&got)[0], "b:2", "a neighbour does not wait");
+    assert!(since.elapsed() >= delay, "the delay is over");
+    Ok(())
+}
+
+/// What is not acknowledged in time comes again, and the late acknowledgement is refused.
+pub async fn a_message_past_its_deadline_comes_again<B: Bench>(desk: Desk<B>) -> Verdict {
+    let transport = desk.transport("one").await;
+    desk.apply(&*transport).await;
+    let mut spec = desk.spec("hasty");
+    spec.ack_deadline = Duration::from_secs(1);
+    let reader = transport.subscribe(&spec).await.expect("a subscription");
+    publish(&*transport, desk.messages(&["a"], 3)).await;
+    let first = fetch(&*reader, 3).await;
+    let again = fetch(&*reader, 3).await;
+    assert_eq!(bodies(&again), numbered("a", 1..=3));
+    let late = reader.ack(std::slice::from_ref(&first[0].token)).await;
+    assert!(matches!(late, Err(TransportError::Expired)), "a late acknowledgement: {late:?}");
+    ack(&*reader, &again).await;
+    ack(&*reader, &again).await;
+    nothing(&*reader).await;
+    Ok(())
+}
+
+/// Extended again and again, a delivery lasts beyond its deadline.
+pub async fn an_extended_deadline_holds<B: Bench>(desk: Desk<B>) -> Verdict {
+    let transport = desk.transport("one").await;
+    desk.apply(&*transport).await;
+    let mut spec = desk.spec("patient");
+    spec.ack_deadline = Duration::from_millis(1500);
+    let reader = transport.subscribe(&spec).await.expect("a subscription");
+    publish(&*transport, vec![desk.message("a", 1)]).await;
+    let got = fetch(&*reader, 1).await;
+    let since = Instant::now();
+    while since.elapsed() < spec.ack_deadline * 2 {
+        nothing(&*reader).await;
+        reader.extend(&[got[0].token.clone()]).await.expect("the deadline is extended");
+    }
+    nothing(&*reader).await;
+    reader.extend(&[]).await.expect("the deadline of all is extended");
+    ack(&*reader, &got).await;
+    Ok(())
+}
+
+/// The second publish of an id is answered with the first one's place, and is not delivered.
+pub async fn a_repeated_publish_with_one_id_is_one_message<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    let message = desk.message("a", 1);
+    let first = publish(&*transport, vec![message.clone()]).await;
+    let second = publish(&*transport, vec![message, desk.message("b", 1)]).await;
+    assert!(!first[0].duplicate && second[0].duplicate && !second[1].duplicate);
+    assert_eq!(first[0].position, second[0].position);
+    let mut got = bodies(&consume(&*reader, 2).await);
+    got.sort();
+    assert_eq!(got, ["a:1", "b:1"]);
+    nothing(&*reader).await;
+    Ok(())
+}
+
+/// Headers of any text and bodies of any bytes arrive as they were sent.
+pub async fn headers_and_binary_bodies_survive<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    let mut message = desk.message("a key: with ünïcode", 1);
+    let headers = [
+        ("ce-type", "order.placed"),
+        ("x-city", "كابل"),
+        ("x-lines", "one\r\ntwo"),
+        ("x-empty", ""),
+        ("x-space", " around "),
+        ("x twice", "1"),
+        ("x twice", "2"),
+        ("Nats-Msg-Id", "not the broker's business"),
+    ];
+    message.headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    message.body = (0..=255).cycle().take(10_000).collect::<Vec<u8>>().into();
+    let mut empty = desk.message("a key: with ünïcode", 2);
+    (empty.body, empty.headers) = (Bytes::new(), vec![]);
+    let mut loose = desk.message("", 3);
+    loose.key = None;
+    let receipts = publish(&*transport, vec![message.clone(), empty.clone(), loose.clone()]).await;
+    let got = consume(&*reader, 3).await;
+    for (sent, receipt) in [message, empty, loose].into_iter().zip(receipts) {
+        let delivery = got.iter().find(|d| d.token.position == receipt.position);
+        let delivery = delivery.expect("it lies where the receipt says");
+        assert_eq!(sorted(&delivery.headers), sorted(&sent.headers));
+        assert_eq!((&delivery.body, &delivery.topic), (&sent.body, &sent.topic));
+        assert_eq!(delivery.key, sent.key);
+        assert_eq!(delivery.attempt, 1);
+        let age = Timestamp::now().duration_since(delivery.published_at);
+        assert!(age.unsigned_abs() < Duration::from_secs(60), "published {age} ago");
+    }
+    Ok(())
+}
+
+/// What was published at or after a time comes again, and nothing before it.
+pub async fn a_subscription_goes_back_to_a_time<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    if !transport.features().seek_time {
+        return Err(Lacks("seek to a time"));
+    }
+    publish(&*transport, desk.messages(&["a", "b"], 2)).await;
+    consume(&*reader, 4).await;
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    let since = Timestamp::now();
+    tokio::time::sleep(Duration::from_millis(20)).await;
+    publish(&*transport, vec![desk.message("a", 3), desk.message("a", 4)]).await;
+    consume(&*reader, 2).await;
+    transport.seek(&desk.spec("reader").name, SeekTo::Time(since)).await.expect("it seeks");
+    assert_eq!(bodies(&consume(&*reader, 2).await), numbered("a", 3..=4));
+    transport.seek(&desk.spec("reader").name, SeekTo::Beginning).await.expect("it seeks");
+    assert_eq!(consume(&*reader, 6).await.len(), 6);
+    nothing(&*reader).await;
+    Ok(())
+}
+
+/// A message and what lies behind it in its partition comes again; at the end nothing does.
+pub async fn a_subscription_goes_to_a_position<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    if !transport.features().seek_position {
+        return Err(Lacks("seek to a position"));
+    }
+    let receipts = publish(&*transport, desk.messages(&["a"], 5)).await;
+    consume(&*reader, 5).await;
+    let name = desk.spec("reader").name;
+    transport.seek(&name, SeekTo::Position(receipts[2].position)).await.expect("it seeks");
+    assert_eq!(bodies(&consume(&*reader, 3).await), numbered("a", 3..=5));
+    publish(&*transport, vec![desk.message("a", 6)]).await;
+    transport.seek(&name, SeekTo::End).await.expect("it seeks");
+    publish(&*transport, vec![desk.message("a", 7)]).await;
+    assert_eq!(bodies(&consume(&*reader, 1).await), ["a:7"]);
+    Ok(())
+}
+
+/// A subscription never has more in flight than it asked for.
+pub async fn no_more_are_in_flight_than_asked<B: Bench>(desk: Desk<B>) -> Verdict {
+    let transport = desk.transport("one").await;
+    desk.apply(&*transport).await;
+    let mut spec = desk.spec("narrow");
+    spec.max_in_flight = 4;
+    let reader = transport.subscribe(&spec).await.expect("a subscription");
+    publish(&*transport, desk.messages(&["a", "b", "c"], 4)).await;
+    let mut left = 12;
+    while left > 0 {
+        let got = fetch(&*reader, 4).await;
+        nothing(&*reader).await;
+        ack(&*reader, &got).await;
+        left -= 4;
+    }
+    nothing(&*reader).await;
+    Ok(())
+}
+
+/// Fetched in small portions out of a backlog, every key gets its turn long before the end.
+pub async fn no_key_starves_behind_a_busy_one<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
+    publish(&*transport, desk.messages(&keys, 20)).await;
+    let mut seen = HashSet::new();
+    for _ in 0..40 {
+        let got = consume(&*reader, 4).await;
+        seen.extend(got.into_iter().filter_map(|delivery| delivery.key));
+    }
+    let starved: Vec<_> = keys.iter().filter(|key| !seen.contains(**key)).collect();
+    assert!(starved.is_empty(), "half of the backlog is done and nothing came of {starved:?}");
+    Ok(())
+}
+
+/// A body of 1 MiB goes through.
+pub async fn a_mebibyte_arrives<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    if !transport.features().mebibyte {
+        return Err(Lacks("carry 1 MiB"));
+    }
+    let mut message = desk.message("a", 1);
+    message.body = vec![0xA5; 1 << 20].into();
+    publish(&*transport, vec![message, desk.message("a", 2)]).await;
+    let got = consume(&*reader, 2).await;
+    assert_eq!((got[0].body.len(), got[1].body.len()), (1 << 20, 3));
+    Ok(())
+}
+
+/// The same topology again changes nothing, above all not where the subscription stands.
+pub async fn topology_applied_twice_is_a_no_op<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    publish(&*transport, desk.messages(&["a"], 3)).await;
+    let got = fetch(&*reader, 3).await;
+    ack(&*reader, &got[..1]).await;
+    desk.apply(&*transport).await;
+    desk.apply(&*desk.transport("another").await).await;
+    ack(&*reader, &got[1..]).await;
+    publish(&*transport, vec![desk.message("a", 4)]).await;
+    assert_eq!(bodies(&consume(&*reader, 1).await), ["a:4"]);
+    nothing(&*reader).await;
+    Ok(())
+}
+
+fn sorted(headers: &[(String, String)]) -> Vec<(String, String)> {
+    let mut headers = headers.to_vec();
+    headers.sort();
+    headers
+}

@@ -1,0 +1,157 @@
+//! What the cases work with: names of their own, messages, and waiting for what should come.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use chapar_core::Id;
+use chapar_core::port::{
+    Delivery, Outgoing, Receipt, Subscription, SubscriptionSpec, TopicSpec, Transport,
+};
+
+use super::Bench;
+use super::worker::Worker;
+
+/// How long a message may be under way before a case gives it up.
+pub(super) const PATIENCE: Duration = Duration::from_secs(20);
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A bench, and names that no other test uses.
+#[derive(Debug)]
+pub struct Desk<B> {
+    pub(super) bench: B,
+    prefix: String,
+}
+
+impl<B: Bench> Desk<B> {
+    pub(super) fn new(bench: B) -> Self {
+        let prefix = format!("t{}", &uuid::Uuid::new_v4().simple().to_string()[..12]);
+        Desk { bench, prefix }
+    }
+
+    pub(super) async fn transport(&self, owner: &str) -> Arc<dyn Transport> {
+        B::connect(&self.bench.address(), owner).await
+    }
+
+    /// A transport with one topic and one subscription on it.
+    pub(super) async fn open(&self) -> (Arc<dyn Transport>, Box<dyn Subscription>) {
+        let transport = self.transport("one").await;
+        self.apply(&*transport).await;
+        let subscription = transport.subscribe(&self.spec("reader")).await.expect("a subscription");
+        (transport, subscription)
+    }
+
+    pub(super) async fn apply(&self, transport: &dyn Transport) {
+        let specs = [self.spec("reader")];
+        transport.apply(&self.topics(), &specs).await.expect("the topology is applied");
+    }
+
+    pub(super) fn topics(&self) -> [TopicSpec; 1] {
+        [TopicSpec { name: self.topic(), partitions: 12, retention: DAY }]
+    }
+
+    pub(super) fn topic(&self) -> String {
+        format!("{}.order.placed.v1", self.prefix)
+    }
+
+    pub(super) fn spec(&self, name: &str) -> SubscriptionSpec {
+        SubscriptionSpec {
+            name: format!("{}-{name}", self.prefix),
+            topics: vec![self.topic()],
+            ack_deadline: Duration::from_secs(30),
+            max_in_flight: 256,
+        }
+    }
+
+    /// A message whose body says its key and number.
+    pub(super) fn message(&self, key: &str, number: u32) -> Outgoing {
+        Outgoing {
+            id: Id::Uuid(uuid::Uuid::now_v7()),
+            topic: self.topic(),
+            tenant: "acme".into(),
+            key: Some(key.into()),
+            headers: vec![("content-type".into(), "text/plain".into())],
+            body: Bytes::from(format!("{key}:{number}")),
+        }
+    }
+
+    /// `count` messages of each key, interleaved.
+    pub(super) fn messages(&self, keys: &[&str], count: u32) -> Vec<Outgoing> {
+        (1..=count)
+            .flat_map(|number| keys.iter().map(move |key| self.message(key, number)))
+            .collect()
+    }
+
+    pub(super) async fn worker(&self, owner: &str, spec: &SubscriptionSpec) -> Worker {
+        Worker::start::<B>(&self.bench.address(), owner, spec).await
+    }
+}
+
+/// Publishes as a relay does: where the transport asks for it, one of a key at a time.
+pub(super) async fn publish(transport: &dyn Transport, messages: Vec<Outgoing>) -> Vec<Receipt> {
+    let mut receipts = Vec::with_capacity(messages.len());
+    let mut rest = messages;
+    while !rest.is_empty() {
+        let mut keys = HashSet::new();
+        let end = match transport.features().ordered_in_flight {
+            true => rest.len(),
+            false => rest
+                .iter()
+                .position(|m| m.key.as_ref().is_some_and(|key| !keys.insert(key.clone())))
+                .unwrap_or(rest.len()),
+        };
+        let later = rest.split_off(end);
+        for receipt in transport.publish(rest).await {
+            receipts.push(receipt.expect("the message is published"));
+        }
+        rest = later;
+    }
+    receipts
+}
+
+/// Fetches until `count` deliveries are there, without acknowledging any.
+pub(super) async fn fetch(subscription: &dyn Subscription, count: usize) -> Vec<Delivery> {
+    let mut got = Vec::new();
+    let deadline = Instant::now() + PATIENCE;
+    while got.len() < count {
+        let more = subscription.fetch(count - got.len(), Duration::from_millis(500)).await;
+        got.extend(more.expect("a fetch"));
+        let (here, bodies) = (got.len(), bodies(&got));
+        assert!(Instant::now() < deadline, "{here} of {count} arrived in time: {bodies:?}");
+    }
+    got
+}
+
+/// Fetches `count` deliveries and acknowledges each.
+pub(super) async fn consume(subscription: &dyn Subscription, count: usize) -> Vec<Delivery> {
+    let got = fetch(subscription, count).await;
+    ack(subscription, &got).await;
+    got
+}
+
+pub(super) async fn ack(subscription: &dyn Subscription, deliveries: &[Delivery]) {
+    let tokens: Vec<_> = deliveries.iter().map(|delivery| delivery.token.clone()).collect();
+    subscription.ack(&tokens).await.expect("the acknowledgement is taken");
+}
+
+/// Nothing comes for a while.
+pub(super) async fn nothing(subscription: &dyn Subscription) {
+    let got = subscription.fetch(16, Duration::from_millis(400)).await.expect("a fetch");
+    assert!(got.is_empty(), "nothing should come, and there came {:?}", bodies(&got));
+}
+
+pub(super) fn bodies(deliveries: &[Delivery]) -> Vec<String> {
+    let text = |delivery: &Delivery| String::from_utf8_lossy(&delivery.body).into_owned();
+    deliveries.iter().map(text).collect()
+}
+
+/// The bodies of one key, in the order in which they came.
+pub(super) fn of_key(deliveries: &[Delivery], key: &str) -> Vec<String> {
+    let ours = deliveries.iter().filter(|delivery| delivery.key.as_deref() == Some(key));
+    bodies(&ours.cloned().collect::<Vec<_>>())
+}
+
+pub(super) fn numbered(key: &str, numbers: std::ops::RangeInclusive<u32>) -> Vec<String> {
+    numbers.map(|number| format!("{key}:{number}")).collect()
+}

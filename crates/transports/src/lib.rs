@@ -1,0 +1,7 @@
+//! Message brokers as transports of Chapar: one module and one cargo feature each.
+//!
+//! Each keeps the contract of [`Transport`](chapar_core::port::Transport) and passes the
+//! conformance suite in `chapar-testkit`.
+
+#[cfg(feature = "nats")]
+pub mod nats;

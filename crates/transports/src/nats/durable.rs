@@ -1,0 +1,179 @@
+//! The durable of a partition, made anew for each owner, and the task that pulls from it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
+use async_nats::jetstream::context::ConsumerInfoErrorKind;
+use async_nats::jetstream::message::Message;
+use chapar_core::port::{Delivery, Position, Token, TransportError};
+use futures_util::StreamExt;
+use jiff::Timestamp;
+use tracing::{debug, warn};
+
+use super::bucket::Part;
+use super::group::{Share, Start};
+use super::subscription::Inner;
+use super::{Nats, lock, safe, setup, topology, unavailable, wire};
+
+/// What is late is delivered again from memory; the server need not.
+const ACK_WAIT: Duration = Duration::from_secs(3600);
+
+impl Nats {
+    /// Makes the durable of a new owner, behind the cursor or where a seek wants it.
+    pub(super) async fn open_durable(
+        &self,
+        subscription: &str,
+        part: &Part,
+        share: &Share,
+    ) -> Result<PullConsumer, TransportError> {
+        let deliver_policy = match (share.start, share.cursor) {
+            (Some(Start::Sequence(sequence)), _) => from_sequence(sequence),
+            (Some(Start::Nanoseconds(at)), _) => DeliverPolicy::ByStartTime {
+                start_time: async_nats::datetime::from_nanos(i128::from(at))
+                    .map_err(|error| setup(format!("no time to seek to: {error}")))?,
+            },
+            (None, Some(epoch)) => self.behind_cursor(subscription, part, epoch).await?,
+            (None, None) => DeliverPolicy::All,
+        };
+        let subjects = part.topics.iter().map(|topic| topology::subject(topic, part.number));
+        let config = pull::Config {
+            durable_name: Some(durable(subscription, part, share.epoch)),
+            description: Some(format!("partition {} of {subscription}", part.number)),
+            deliver_policy,
+            ack_policy: AckPolicy::Explicit,
+            ack_wait: ACK_WAIT,
+            max_ack_pending: -1,
+            filter_subjects: subjects.collect(),
+            ..Default::default()
+        };
+        let created = self.0.context.create_consumer_on_stream(config, &part.stream).await;
+        created.map_err(|error| unavailable(&error))
+    }
+
+    async fn behind_cursor(
+        &self,
+        subscription: &str,
+        part: &Part,
+        epoch: u64,
+    ) -> Result<DeliverPolicy, TransportError> {
+        let name = durable(subscription, part, epoch);
+        let stream = self.0.context.get_stream_no_info(&part.stream).await;
+        let stream = stream.map_err(|error| unavailable(&error))?;
+        match stream.consumer_info(&name).await {
+            Ok(info) => Ok(from_sequence(info.ack_floor.stream_sequence + 1)),
+            Err(error) if matches!(error.kind(), ConsumerInfoErrorKind::NotFound) => {
+                // Somebody has deleted it. Everything again is safe; nothing would not be.
+                warn!(
+                    durable = name,
+                    "the cursor is gone; the partition starts from its beginning"
+                );
+                Ok(DeliverPolicy::All)
+            }
+            Err(error) => Err(unavailable(&error)),
+        }
+    }
+
+    /// Deletes the durables of earlier owners.
+    pub(super) async fn delete_durables(
+        &self,
+        subscription: &str,
+        part: &Part,
+        epochs: std::ops::Range<u64>,
+    ) {
+        // Those of owners that came no further than taking the partition were never made.
+        for epoch in epochs.rev().take(16) {
+            let name = durable(subscription, part, epoch);
+            let deleted = self.0.context.delete_consumer_from_stream(&name, &part.stream).await;
+            debug!(durable = name, ok = deleted.is_ok(), "an earlier owner's durable is deleted");
+        }
+    }
+}
+
+fn durable(subscription: &str, part: &Part, epoch: u64) -> String {
+    format!("{}_p{}_e{epoch}", safe(subscription), part.number)
+}
+
+fn from_sequence(start_sequence: u64) -> DeliverPolicy {
+    DeliverPolicy::ByStartSequence { start_sequence: start_sequence.max(1) }
+}
+
+/// Pulls messages into memory for as long as the partition is ours.
+pub(super) async fn pump(inner: Arc<Inner>, code: u32, epoch: u64, consumer: PullConsumer) {
+    const PAUSE: Duration = Duration::from_millis(200);
+    let batch = (inner.spec.max_in_flight / 4).clamp(1, 256);
+    loop {
+        let messages = consumer
+            .stream()
+            .max_messages_per_batch(batch)
+            .expires(Duration::from_secs(10))
+            .heartbeat(Duration::from_secs(2))
+            .messages()
+            .await;
+        let mut messages = match messages {
+            Ok(messages) => messages,
+            Err(error) => {
+                debug!(%error, "pulling does not start");
+                tokio::time::sleep(PAUSE).await;
+                continue;
+            }
+        };
+        while let Some(message) = messages.next().await {
+            match message {
+                Ok(message) => {
+                    if !deliver(&inner, code, epoch, message).await {
+                        return;
+                    }
+                }
+                Err(error) => {
+                    debug!(%error, "pulling was interrupted");
+                    break;
+                }
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}
+
+/// Puts a message where `fetch` finds it, once there is room; false if the partition is lost.
+async fn deliver(inner: &Inner, code: u32, epoch: u64, message: Message) -> bool {
+    let Some((delivery, reply)) = read(code, &message) else {
+        warn!(subject = %message.subject, "a message that is none of ours is passed over");
+        return message.ack().await.is_ok();
+    };
+    loop {
+        let room = inner.room.notified();
+        {
+            let mut state = lock(&inner.state);
+            let Some(owned) = state.owned.get_mut(&code).filter(|owned| owned.epoch == epoch)
+            else {
+                return false;
+            };
+            if owned.flight.waiting() < inner.spec.max_in_flight {
+                let (offset, key) = (delivery.token.position.offset, delivery.key.clone());
+                owned.flight.push(offset, key, (delivery, reply));
+                inner.arrived.notify_waiters();
+                return true;
+            }
+        }
+        room.await;
+    }
+}
+
+fn read(code: u32, message: &Message) -> Option<(Delivery, async_nats::Subject)> {
+    let info = message.info().ok()?;
+    let position = Position { partition: code, offset: info.stream_sequence };
+    let (topic, _) = topology::parse(message.subject.as_str())?;
+    let (headers, key) = wire::decode(message.headers.as_ref());
+    let published = info.published.unix_timestamp_nanos();
+    let delivery = Delivery {
+        token: Token { position, handle: None },
+        topic: topic.to_owned(),
+        key,
+        headers,
+        body: message.payload.clone(),
+        attempt: 0,
+        published_at: Timestamp::from_nanosecond(published).ok()?,
+    };
+    Some((delivery, message.reply.clone()?))
+}

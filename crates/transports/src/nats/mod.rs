@@ -1,0 +1,302 @@
+//! NATS JetStream.
+//!
+//! * A stream per service domain; a message lies under `TOPIC.pK`, K being the partition of its
+//!   key (12 by default) or the partition that its tenant has for itself.
+//! * A durable pull consumer per subscription and partition, with a filter for each of the
+//!   subscription's topics, and one owner at a time; see `group.rs` for why. Its acknowledgement
+//!   floor is the cursor: a new owner starts a durable of its own behind it.
+//! * JetStream forgets the order when it redelivers, so it never does: what is handed back or
+//!   late is delivered again from this process's memory, followers of its key behind it.
+//! * Duplicates are known by `Nats-Msg-Id`, for as long as the stream's duplicate window.
+//!
+//! JetStream acknowledges a message before it is on the disk unless the server has
+//! `sync_interval: always`: after a power cut the last two minutes may be gone from a stream with
+//! one replica. [`Nats::connect`] warns unless [`NatsOptions::monitor`] proves otherwise.
+
+mod bucket;
+mod durable;
+mod group;
+mod publish;
+mod subscription;
+mod sync;
+mod topology;
+mod wire;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::error::Error;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_nats::jetstream::context::{Context, ContextBuilder};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, ToServerAddrs};
+use chapar_core::port::{
+    BoxFuture, Features, Outgoing, Receipt, SeekTo, Subscription, SubscriptionSpec, TopicSpec,
+    Transport, TransportError,
+};
+use percent_encoding::percent_decode_str;
+use tracing::warn;
+
+pub use self::sync::Syncing;
+use self::topology::Domain;
+
+/// How to use a NATS server.
+#[derive(Debug, Clone)]
+pub struct NatsOptions {
+    /// Names this process among others; must differ between two that run at once. Default random.
+    pub owner: String,
+    /// The first segment that all topics of a system share, if they do: the service is then the
+    /// second. Default none.
+    pub prefix: Option<String>,
+    /// Partitions per stream, for ever. Default 12.
+    pub partitions: u32,
+    /// Tenants with a partition of their own, numbered from `partitions` upwards. Default none.
+    pub own_partitions: BTreeMap<String, u32>,
+    /// Replicas of streams. Default 1.
+    pub replicas: usize,
+    /// How long messages are kept in streams that nobody gave a time. Default 30 days.
+    pub retention: Duration,
+    /// How long the server knows an id. Default 2 min.
+    pub duplicate_window: Duration,
+    /// How long a process that has died keeps its partitions. Default 4 s.
+    pub lease: Duration,
+    /// The most publishes that wait for their acknowledgement. Default 1024.
+    pub max_ack_inflight: usize,
+    /// How long to wait for the server's answer. Default 5 s.
+    pub timeout: Duration,
+    /// The key-value bucket that holds who owns which partition. Default `chapar`.
+    pub bucket: String,
+    /// The server's monitoring address, `host:port`, to ask whether it syncs. Default none.
+    pub monitor: Option<String>,
+}
+
+impl Default for NatsOptions {
+    fn default() -> Self {
+        NatsOptions {
+            owner: format!("{:016x}", fastrand::u64(..)),
+            prefix: None,
+            partitions: 12,
+            own_partitions: BTreeMap::new(),
+            replicas: 1,
+            retention: Duration::from_secs(30 * 24 * 3600),
+            duplicate_window: Duration::from_secs(120),
+            lease: Duration::from_secs(4),
+            max_ack_inflight: 1024,
+            timeout: Duration::from_secs(5),
+            bucket: "chapar".into(),
+            monitor: None,
+        }
+    }
+}
+
+impl NatsOptions {
+    fn own(&self) -> BTreeSet<u32> {
+        self.own_partitions.values().copied().collect()
+    }
+
+    fn check(&self) -> Result<(), TransportError> {
+        let most = topology::MOST;
+        if self.partitions == 0 || self.partitions >= most {
+            return Err(setup(format!("partitions is {}; give 1 to {most}", self.partitions)));
+        }
+        for (tenant, own) in &self.own_partitions {
+            if *own < self.partitions || *own >= most {
+                let first = self.partitions;
+                return Err(setup(format!(
+                    "the own partition of tenant {tenant} is {own}; give {first} to {most}"
+                )));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// NATS JetStream as a transport. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Nats(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    client: Client,
+    context: Context,
+    options: NatsOptions,
+    /// Streams that are known to be as they should, and their partitions.
+    streams: Mutex<HashMap<Domain, BTreeSet<u32>>>,
+    bucket: tokio::sync::OnceCell<async_nats::jetstream::kv::Store>,
+}
+
+impl Nats {
+    /// Connects to `nats://[user:password@]host[:port]`, several of a cluster with commas between.
+    ///
+    /// Fails with [`TransportError::Setup`] where trying again is no use: the address is none,
+    /// the credentials are refused, or the server has no JetStream.
+    pub async fn connect(url: &str, options: NatsOptions) -> Result<Self, TransportError> {
+        options.check()?;
+        let connect = credentials(url)?
+            .name(format!("chapar {}", options.owner))
+            .connection_timeout(options.timeout)
+            .request_timeout(Some(options.timeout))
+            .reconnect_delay_callback(|tries| {
+                Duration::from_millis(50 * tries as u64).min(Duration::from_secs(2))
+            });
+        let client = connect.connect(url).await.map_err(|error| match error.kind() {
+            ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
+                setup("the NATS server refuses the credentials; check user and password".into())
+            }
+            _ => unavailable(&error),
+        })?;
+        let context = ContextBuilder::new()
+            .timeout(options.timeout)
+            .ack_timeout(options.timeout)
+            .max_ack_inflight(options.max_ack_inflight)
+            .build(client.clone());
+        if !client.server_info().jetstream {
+            return Err(setup("the NATS server has no JetStream; switch it on".into()));
+        }
+        let (streams, bucket) = (Mutex::default(), tokio::sync::OnceCell::new());
+        let nats = Nats(Arc::new(Shared { client, context, options, streams, bucket }));
+        nats.warn_unless_synced().await;
+        Ok(nats)
+    }
+
+    /// Whether an acknowledged message survives a power cut of its server, as far as
+    /// [`NatsOptions::monitor`] tells.
+    pub async fn syncing(&self) -> Syncing {
+        match &self.0.options.monitor {
+            Some(monitor) => sync::ask(monitor, self.0.options.timeout).await,
+            None => Syncing::Unknown("no monitoring address is given".into()),
+        }
+    }
+
+    async fn warn_unless_synced(&self) {
+        match self.syncing().await {
+            Syncing::Always => {}
+            Syncing::Every(interval) => warn!(
+                ?interval,
+                "the NATS server acknowledges before it syncs; set `sync_interval: always`"
+            ),
+            Syncing::Unknown(why) => {
+                warn!(why, "it is unknown whether the NATS server syncs before it acknowledges");
+            }
+        }
+    }
+
+    /// The stream of a topic is there; returns its partitions.
+    async fn ensure(
+        &self,
+        domain: &Domain,
+        retention: Option<Duration>,
+    ) -> Result<BTreeSet<u32>, TransportError> {
+        let shared = &*self.0;
+        let known = lock(&shared.streams).get(domain).cloned();
+        if let (Some(partitions), None) = (known, retention) {
+            return Ok(partitions);
+        }
+        let max_age = retention.unwrap_or(shared.options.retention);
+        let partitions =
+            topology::ensure(&shared.context, domain, max_age, &shared.options).await?;
+        lock(&shared.streams).insert(domain.clone(), partitions.clone());
+        Ok(partitions)
+    }
+
+    fn domain(&self, topic: &str) -> Result<Domain, TransportError> {
+        topology::domain(topic, self.0.options.prefix.as_deref())
+    }
+}
+
+impl Transport for Nats {
+    fn features(&self) -> Features {
+        Features {
+            ordered_in_flight: false,
+            seek_time: true,
+            seek_position: true,
+            delayed_nack: true,
+            // A mebibyte and its headers.
+            mebibyte: self.0.client.server_info().max_payload > (1 << 20) + (64 << 10),
+        }
+    }
+
+    fn apply<'a>(
+        &'a self,
+        topics: &'a [TopicSpec],
+        subscriptions: &'a [SubscriptionSpec],
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move {
+            let mut domains: BTreeMap<Domain, Duration> = BTreeMap::new();
+            for topic in topics {
+                let retention = domains.entry(self.domain(&topic.name)?).or_default();
+                *retention = topic.retention.max(*retention);
+            }
+            for (domain, retention) in domains {
+                self.ensure(&domain, Some(retention)).await?;
+            }
+            for spec in subscriptions {
+                self.apply_subscription(spec).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn publish(&self, batch: Vec<Outgoing>) -> BoxFuture<'_, Vec<Result<Receipt, TransportError>>> {
+        Box::pin(self.publish_all(batch))
+    }
+
+    fn subscribe<'a>(
+        &'a self,
+        spec: &'a SubscriptionSpec,
+    ) -> BoxFuture<'a, Result<Box<dyn Subscription>, TransportError>> {
+        Box::pin(async move {
+            let subscription = subscription::NatsSubscription::join(self.clone(), spec).await?;
+            Ok(Box::new(subscription) as Box<dyn Subscription>)
+        })
+    }
+
+    fn seek<'a>(
+        &'a self,
+        subscription: &'a str,
+        to: SeekTo,
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(self.seek_group(subscription, to))
+    }
+}
+
+/// Credentials out of the address: the client takes them from nowhere else.
+fn credentials(url: &str) -> Result<ConnectOptions, TransportError> {
+    let odd = |_| setup("the address is none of NATS; give nats://host:port".into());
+    let servers = url.to_server_addrs().map_err(odd)?;
+    let text = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
+    let server = servers.into_iter().find(|server| server.has_user_pass());
+    let options = ConnectOptions::new();
+    Ok(match server.as_ref().map(|server| (server.username(), server.password())) {
+        Some((Some(user), Some(password))) => options.user_and_password(text(user), text(password)),
+        Some((Some(token), None)) => options.token(text(token)),
+        _ => options,
+    })
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Nothing under these locks can panic half-way through a change.
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn setup(what: String) -> TransportError {
+    TransportError::Setup(what)
+}
+
+/// It may work later. Sources are spelled out: the kinds alone say little.
+fn unavailable(error: &(dyn Error + 'static)) -> TransportError {
+    let chain = std::iter::successors(Some(error), |&error| error.source());
+    let text: Vec<String> = chain.map(|error| error.to_string()).collect();
+    TransportError::Unavailable(text.join(": "))
+}
+
+/// A name as durables, streams and buckets may have it.
+fn safe(name: &str) -> String {
+    use sha2::{Digest, Sha256};
+    let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+    if name.chars().all(plain) {
+        return name.to_owned();
+    }
+    let hash = Sha256::digest(name.as_bytes());
+    let letters: String = name.chars().map(|c| if plain(c) { c } else { '_' }).collect();
+    format!("{letters}-{:02x}{:02x}{:02x}{:02x}", hash[0], hash[1], hash[2], hash[3])
+}

@@ -1,0 +1,97 @@
+//! A message as NATS carries it.
+//!
+//! Headers go as NATS headers, so that consumers in any language read them. Those that NATS
+//! cannot carry to the letter (line breaks, blanks around a value, names with a colon, names of
+//! NATS itself or ours) go together as JSON in `Chapar-Headers`.
+
+use async_nats::HeaderMap;
+
+const TENANT: [&str; 2] = ["Chapar-Tenant", "Chapar-Tenant-Json"];
+const KEY: [&str; 2] = ["Chapar-Key", "Chapar-Key-Json"];
+const OTHERS: &str = "Chapar-Headers";
+
+/// The headers of an outgoing message.
+pub(super) fn encode(headers: &[(String, String)], tenant: &str, key: Option<&str>) -> HeaderMap {
+    let mut map = HeaderMap::new();
+    let mut others: Vec<(&str, &str)> = Vec::new();
+    for ([plain, json], value) in [(TENANT, Some(tenant)), (KEY, key)] {
+        match value {
+            Some(value) if is_plain_value(value) => map.insert(plain, value),
+            Some(value) => map.insert(json, serde_json::Value::from(value).to_string()),
+            None => {}
+        }
+    }
+    for (name, value) in headers {
+        match is_plain_name(name) && is_plain_value(value) {
+            true => map.append(name.as_str(), value.as_str()),
+            false => others.push((name, value)),
+        }
+    }
+    if !others.is_empty() {
+        map.insert(OTHERS, serde_json::Value::from_iter(others.iter().map(pair)).to_string());
+    }
+    map
+}
+
+/// The headers and the key of a message that has arrived.
+pub(super) fn decode(map: Option<&HeaderMap>) -> (Vec<(String, String)>, Option<String>) {
+    let (mut headers, mut key) = (Vec::new(), None);
+    let Some(map) = map else { return (headers, key) };
+    for (name, values) in map.iter() {
+        let name: &str = name.as_ref();
+        for value in values {
+            match name {
+                _ if name == KEY[0] => key = Some(value.as_str().to_owned()),
+                _ if name == KEY[1] => key = serde_json::from_str(value.as_str()).ok(),
+                OTHERS => headers.extend(others(value.as_str())),
+                _ if is_reserved(name) => {}
+                _ => headers.push((name.to_owned(), value.as_str().to_owned())),
+            }
+        }
+    }
+    // The map has no order of its own; deliveries of one message should look the same.
+    headers.sort_by(|(a, _), (b, _)| a.cmp(b));
+    (headers, key)
+}
+
+fn pair((name, value): &(&str, &str)) -> serde_json::Value {
+    serde_json::json!([name, value])
+}
+
+fn others(json: &str) -> Vec<(String, String)> {
+    serde_json::from_str(json).unwrap_or_default()
+}
+
+fn is_plain_name(name: &str) -> bool {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    !name.is_empty() && name.bytes().all(plain) && !is_reserved(name)
+}
+
+fn is_plain_value(value: &str) -> bool {
+    !value.is_empty() && value.trim() == value && !value.chars().any(char::is_control)
+}
+
+fn is_reserved(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.starts_with("nats-") || name.starts_with("chapar-")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_nats_cannot_carry_goes_another_way() {
+        let headers =
+            [("ce-id", "7"), ("x", "a\r\nb"), ("Nats-Msg-Id", "no"), ("Chapar-Key", "no")];
+        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+        let map = encode(&headers, "acme", Some("a key"));
+        assert_eq!(map.get("ce-id").map(|value| value.as_str()), Some("7"));
+        assert_eq!(map.get("Nats-Msg-Id"), None);
+        let (mut back, key) = decode(Some(&map));
+        back.sort_by_key(|pair| headers.iter().position(|sent| sent == pair));
+        assert_eq!((back, key.as_deref()), (headers, Some("a key")));
+        let map = encode(&[], "acme", Some(" \n"));
+        assert_eq!(decode(Some(&map)), (vec![], Some(" \n".into())));
+    }
+}
