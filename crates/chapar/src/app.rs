@@ -1,14 +1,15 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chapar_core::machine::relay::Plan;
 use chapar_core::machine::retry::RetryPolicy;
 use chapar_core::port::{BoxFuture, SubscriptionSpec, Transport, TransportError};
 use chapar_core::{Violations, rules};
-use chapar_sql::{SqlOutbox, StoreError};
+use chapar_sql::{Keep, SqlOutbox, StoreError};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use crate::chapar::Chapar;
 use crate::consumer::{Consumer, HandlerFn, Runner};
@@ -29,6 +30,9 @@ pub struct App {
     effects: HashMap<String, EffectTask>,
     states: States,
     owner: String,
+    retry: RetryPolicy,
+    stamped: HashSet<String>,
+    keep: Keep,
 }
 
 /// Why an [`App`] does not start.
@@ -67,6 +71,9 @@ impl App {
             effects: HashMap::new(),
             states: States::default(),
             owner: owner.into(),
+            retry: RetryPolicy::outbox(),
+            stamped: HashSet::new(),
+            keep: Keep::default(),
         }
     }
 
@@ -102,11 +109,33 @@ impl App {
         self
     }
 
+    /// How often the relay tries an event before it is put into quarantine. Default: 50 times,
+    /// over at least six hours.
+    pub fn relay_retry(mut self, retry: RetryPolicy) -> Self {
+        self.retry = retry;
+        self
+    }
+
+    /// Stamps the events of these topics with their place among the events of their key, so that
+    /// a consumer of several of them keeps the order. With a registry, the topics that need it
+    /// are stamped by themselves.
+    pub fn stamp(mut self, topics: impl IntoIterator<Item = impl Into<String>>) -> Self {
+        self.stamped.extend(topics.into_iter().map(Into::into));
+        self
+    }
+
+    /// How long things are kept that are done.
+    pub fn keep(mut self, keep: Keep) -> Self {
+        self.keep = keep;
+        self
+    }
+
     /// Checks the set-up, creates the subscriptions and starts everything.
     pub async fn start(self) -> Result<Running, StartError> {
         if let Some(registry) = self.chapar.registry() {
             registry.compile()?;
         }
+        self.keep.check()?;
         let store = self.chapar.store();
         store.check_schema().await?;
         store.set_key_template(self.chapar.profile().key_template.as_str()).await?;
@@ -145,12 +174,14 @@ impl App {
             outbox: Arc::new(SqlOutbox::new(self.chapar.store().clone())),
             transport: self.transport.clone(),
             owner: self.owner,
-            retry: RetryPolicy::outbox(),
+            plan: Plan { retry: self.retry, ..Plan::default() },
+            stamped: self.stamped,
             metrics: metrics.clone(),
             stop: stop.clone(),
             chapar: self.chapar.clone(),
         };
         tasks.spawn(relay.run());
+        tasks.spawn(keep_house(self.chapar.clone(), self.keep, stop.clone()));
         let timers = Timers {
             chapar: self.chapar.clone(),
             handlers: self.timers,
@@ -173,6 +204,21 @@ impl App {
             tasks.spawn(effects.run());
         }
         Ok(Running { metrics, stop, tasks })
+    }
+}
+
+/// Tidies the store from time to time; whoever is in the way is met again the next time.
+async fn keep_house(chapar: Chapar, keep: Keep, stop: CancellationToken) {
+    const EVERY: Duration = Duration::from_secs(30);
+    loop {
+        match chapar.store().keep_house(&keep).await {
+            Ok(kept) => debug!(?kept, "kept house"),
+            Err(error) => debug!(%error, "the house is kept another time"),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(EVERY) => {}
+            () = stop.cancelled() => return,
+        }
     }
 }
 

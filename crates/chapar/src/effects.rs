@@ -126,7 +126,7 @@ impl EffectWorker {
                     Some(call) = calls.join_next() => {
                         self.complete_all(call.ok().flatten().into_iter().collect()).await;
                     }
-                    () = nudges.wait(LOOK_EVERY) => {}
+                    _ = nudges.wait(LOOK_EVERY) => {}
                     () = self.stop.cancelled() => {}
                 }
             }

@@ -1,16 +1,18 @@
 //! The relay: from the outbox to the transport, in commit order per key.
+//!
+//! What to do is decided by [`machine::relay`](chapar_core::machine::relay); this module does
+//! it, everything at once.
 
 use std::collections::HashSet;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use chapar_core::machine::lease::{Holder, Tenure};
-use chapar_core::machine::retry::{Next, RetryPolicy};
+use chapar_core::machine::relay::{Asked, Do, Happened, Plan, Refusal, Relay as Machine, Sending};
+use chapar_core::machine::stamps::{self, Stamper};
 use chapar_core::port::{
-    Outbox, OutboxError, OutboxRow, Outcome, Outgoing, Receipt, ShardLease, Transport,
-    TransportError,
+    Chunk, Fate, KeyMarks, Outbox, OutboxError, Outgoing, Settled, Track, Transport, TransportError,
 };
-use chapar_sql::Nudges;
+use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -22,145 +24,222 @@ pub(crate) struct Relay {
     pub(crate) outbox: Arc<dyn Outbox>,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) owner: String,
-    pub(crate) retry: RetryPolicy,
+    pub(crate) plan: Plan,
+    /// The topics whose order is stamped.
+    pub(crate) stamped: HashSet<String>,
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
 }
 
-/// A relay that has died is replaced within this and a third of it.
-const LEASE: Duration = Duration::from_secs(3);
-const SHARDS: usize = 64;
-const BATCH: usize = 512;
-const IDLE: Duration = Duration::from_millis(50);
+/// Keys whose marks are remembered.
+const STAMPED_KEYS: usize = 50_000;
+const DUE_ROWS: usize = 500;
+/// A transport that has not answered until then does not answer.
+const PUBLISH_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Relay {
     pub(crate) async fn run(self) {
-        let mut held = Held::default();
         let started = Instant::now();
+        let mut plan = self.plan.clone();
+        plan.ordered_in_flight = self.transport.features().ordered_in_flight;
+        let mut machine = Machine::new(plan);
         let mut nudges = self.chapar.store().nudges();
-        while !self.stop.is_cancelled() {
-            match self.round(&mut held, started).await {
-                Ok(0) => self.idle(&mut nudges, IDLE).await,
-                Ok(_) => {}
-                Err(OutboxError::LeaseLost(lost)) => {
-                    debug!(%lost, "another relay took a shard");
-                    held = Held::default();
+        let hands = Arc::new(Hands {
+            stamper: Mutex::new(Stamper::new(self.stamped.clone(), STAMPED_KEYS)),
+            lease: self.plan.lease,
+            relay: self,
+        });
+        let stop = hands.relay.stop.clone();
+        let mut work = JoinSet::new();
+        let mut happened = Happened::Tick;
+        let mut told = false;
+        loop {
+            let wall = hands.relay.chapar.clock().now();
+            for what in machine.step(started.elapsed(), wall, fastrand::f64(), happened) {
+                if matches!(what, Do::Leave) {
+                    return;
                 }
-                Err(error) => {
-                    warn!(error = &error as &dyn std::error::Error, "the outbox did not answer");
-                    self.idle(&mut nudges, Duration::from_millis(500)).await;
+                let hands = hands.clone();
+                work.spawn(async move { hands.carry_out(what).await });
+            }
+            let pause = machine.wake_at().saturating_sub(started.elapsed());
+            happened = tokio::select! {
+                biased;
+                Some(answer) = work.join_next(), if !work.is_empty() => match answer {
+                    Ok(answer) => answer,
+                    Err(error) => {
+                        warn!(%error, "a part of the relay broke off; it starts again");
+                        return;
+                    }
+                },
+                () = stop.cancelled(), if !told => {
+                    told = true;
+                    Happened::Stop
                 }
-            }
+                nudged = nudges.wait(pause) => match nudged {
+                    true => Happened::Nudge,
+                    false => Happened::Tick,
+                },
+            };
         }
-        if let Err(error) = self.outbox.release(&self.owner, &held.leases).await {
-            debug!(%error, "leases are left to expire");
+    }
+}
+
+/// Does what the machine says.
+struct Hands {
+    relay: Relay,
+    stamper: Mutex<Stamper>,
+    lease: Duration,
+}
+
+impl Hands {
+    async fn carry_out(&self, what: Do) -> Happened {
+        let outbox = &self.relay.outbox;
+        match what {
+            Do::Lease(epoch) => {
+                let lease = outbox.lease(&self.relay.owner, epoch, self.lease).await;
+                answer(Asked::Lease, lease, Happened::Leased)
+            }
+            Do::Renew(epoch) => {
+                answer(Asked::Renew, outbox.renew(epoch, self.lease).await, Happened::Renewed)
+            }
+            Do::Read { tracks, limit, fresh } => {
+                let read = self.read(&tracks, limit, fresh).await;
+                answer(Asked::Read, read, |(chunk, marks)| Happened::Read(chunk, marks))
+            }
+            Do::Due(epoch) => answer(Asked::Due, outbox.due(epoch, DUE_ROWS).await, Happened::Due),
+            Do::Publish(batch) => self.publish(batch).await,
+            Do::Checkpoint(epoch, checkpoint) => {
+                let written = outbox.checkpoint(epoch, &checkpoint).await;
+                if written.is_ok() {
+                    self.count_quarantined(checkpoint.parks.iter().map(|park| &park.fate));
+                }
+                answer(Asked::Checkpoint, written, |()| Happened::Checkpointed)
+            }
+            Do::Settle(epoch, settled) => {
+                let written = outbox.settle(epoch, &settled).await;
+                if written.is_ok() {
+                    self.count_quarantined(settled.iter().filter_map(
+                        |(_, settled)| match settled {
+                            Settled::Failed { fate, .. } => Some(fate),
+                            Settled::Published => None,
+                        },
+                    ));
+                }
+                answer(Asked::Settle, written, |()| Happened::Settled)
+            }
+            Do::Release(epoch) => {
+                answer(Asked::Release, outbox.release(epoch).await, |()| Happened::Released)
+            }
+            Do::Leave => Happened::Tick,
         }
     }
 
-    async fn idle(&self, nudges: &mut Nudges, limit: Duration) {
-        tokio::select! {
-            () = nudges.wait(limit) => {}
-            () = self.stop.cancelled() => {}
-        }
-    }
-
-    /// Reads, publishes and marks once; returns how many rows it got through.
-    async fn round(&self, held: &mut Held, started: Instant) -> Result<usize, OutboxError> {
-        let now = || started.elapsed();
-        let state = held.tenure.map_or(Holder::Stop, |tenure| tenure.at(now()));
-        if !matches!(state, Holder::Work(_)) {
-            let asked_at = now();
-            held.leases = self.outbox.lease(&self.owner, SHARDS, LEASE).await?;
-            held.tenure = Some(Tenure::new(asked_at, LEASE));
-        }
-        if held.leases.is_empty() {
-            return Ok(0);
-        }
-        let mut rows = self.outbox.read(&held.leases, BATCH).await?;
-        if !self.transport.features().ordered_in_flight {
-            keep_first_of_each_key(&mut rows);
-        }
-        if rows.is_empty() {
-            return Ok(0);
-        }
-        let outcomes = self.publish(rows).await;
-        self.outbox.mark(&held.leases, &outcomes).await?;
-        Ok(outcomes.len())
-    }
-
-    async fn publish(&self, rows: Vec<OutboxRow>) -> Vec<(i64, Outcome)> {
-        let mut outcomes = Vec::with_capacity(rows.len());
-        let mut batch = Vec::with_capacity(rows.len());
-        let mut sent = Vec::with_capacity(rows.len());
-        let mut refused_keys = HashSet::new();
-        for mut row in rows {
-            // A follower of a refused event keeps its place behind it.
-            if row.key.as_ref().is_some_and(|key| refused_keys.contains(key)) {
-                continue;
+    async fn read(
+        &self,
+        tracks: &[Track],
+        limit: usize,
+        fresh: bool,
+    ) -> Result<(Chunk, Vec<KeyMarks>), OutboxError> {
+        let mut chunk = self.relay.outbox.read(tracks, limit).await?;
+        let unknown = {
+            let mut stamper = self.stamper();
+            if fresh {
+                stamper.forget();
             }
-            if let Err(error) = self.chapar.complete(&mut row) {
-                warn!(event_id = %row.event_id, topic = row.topic, error, "quarantined");
-                self.metrics.add_quarantined(1);
-                refused_keys.extend(row.key.clone());
-                outcomes.push((row.seq, Outcome::Quarantine { error }));
-                continue;
-            }
-            batch.push(Outgoing {
-                id: row.event_id.clone(),
-                topic: std::mem::take(&mut row.topic),
-                tenant: std::mem::take(&mut row.tenant),
-                key: row.key.clone(),
-                headers: std::mem::take(&mut row.headers),
-                body: row.body.clone(),
-            });
-            sent.push(row);
-        }
-        if batch.is_empty() {
-            return outcomes;
-        }
-        let receipts = self.transport.publish(batch).await;
-        let mut failed_keys = HashSet::new();
-        for (row, receipt) in sent.into_iter().zip(receipts) {
-            if row.key.as_ref().is_some_and(|key| failed_keys.contains(key)) {
-                continue;
-            }
-            let outcome = self.outcome(&row, receipt);
-            if outcome != Outcome::Published {
-                failed_keys.extend(row.key);
-            }
-            outcomes.push((row.seq, outcome));
-        }
-        outcomes
-    }
-
-    fn outcome(&self, row: &OutboxRow, receipt: Result<Receipt, TransportError>) -> Outcome {
-        let error = match receipt {
-            Ok(_) => {
-                self.metrics.add_published(1);
-                return Outcome::Published;
-            }
-            Err(error) => error,
+            stamper.unknown(&chunk.rows)
         };
-        self.metrics.add_publish_errors(1);
-        let now = self.chapar.clock().now();
-        let first = row.first_failed_at.unwrap_or(now);
-        match self.retry.after(row.attempts + 1, first, now, fastrand::f64()) {
-            Next::RetryAt(at) => Outcome::Retry { at, error: error.to_string() },
-            Next::GiveUp => {
-                self.metrics.add_quarantined(1);
-                Outcome::Quarantine { error: error.to_string() }
+        if !unknown.is_empty() {
+            let known = self.relay.outbox.marks(&unknown).await?;
+            self.stamper().learn(unknown, known);
+        }
+        let marks = self.stamper().stamp(&mut chunk.rows);
+        Ok((chunk, marks))
+    }
+
+    fn stamper(&self) -> std::sync::MutexGuard<'_, Stamper> {
+        self.stamper.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    async fn publish(&self, batch: Vec<Sending>) -> Happened {
+        let mut results = Vec::with_capacity(batch.len());
+        let mut messages = Vec::with_capacity(batch.len());
+        let mut sent = Vec::with_capacity(batch.len());
+        let mut refused = HashSet::new();
+        for Sending { mut row, ticket } in batch {
+            if row.key.as_ref().is_some_and(|key| refused.contains(key)) {
+                results.push((ticket, Err(Refusal::Behind)));
+                continue;
+            }
+            if let Err(error) = self.relay.chapar.complete(&mut row) {
+                warn!(event_id = %row.event_id, topic = row.topic, error, "quarantined");
+                refused.extend(row.key);
+                results.push((ticket, Err(Refusal::Never(error))));
+                continue;
+            }
+            if let Some(stamp) = row.stamp {
+                row.headers.push((stamps::HEADER.to_owned(), stamp));
+            }
+            messages.push(Outgoing {
+                id: row.event_id,
+                topic: row.topic,
+                tenant: row.tenant,
+                key: row.key,
+                headers: row.headers,
+                body: row.body,
+            });
+            sent.push(ticket);
+        }
+        if messages.is_empty() {
+            return Happened::Published(results);
+        }
+        let published = self.relay.transport.publish(messages);
+        let metrics = &self.relay.metrics;
+        match tokio::time::timeout(PUBLISH_PATIENCE, published).await {
+            Ok(receipts) => {
+                let taken = receipts.iter().filter(|receipt| receipt.is_ok()).count();
+                metrics.add_published(taken as u64);
+                metrics.add_publish_errors((sent.len() - taken) as u64);
+                let receipts = receipts.into_iter().map(|receipt| receipt.map(|_| ()));
+                let receipts = receipts.map(|receipt| receipt.map_err(refusal));
+                results.extend(sent.into_iter().zip(receipts));
+            }
+            Err(_) => {
+                metrics.add_publish_errors(sent.len() as u64);
+                let silent = || Err(Refusal::Later("the transport did not answer".into()));
+                results.extend(sent.into_iter().map(|ticket| (ticket, silent())));
             }
         }
+        Happened::Published(results)
+    }
+
+    fn count_quarantined<'a>(&self, fates: impl Iterator<Item = &'a Fate>) {
+        let quarantined = fates.filter(|fate| matches!(fate, Fate::Quarantine { .. })).count();
+        self.relay.metrics.add_quarantined(quarantined as u64);
     }
 }
 
-#[derive(Default)]
-struct Held {
-    leases: Vec<ShardLease>,
-    tenure: Option<Tenure>,
+fn refusal(error: TransportError) -> Refusal {
+    match error {
+        TransportError::Refused(_) => Refusal::Never(error.to_string()),
+        error => Refusal::Later(error.to_string()),
+    }
 }
 
-fn keep_first_of_each_key(rows: &mut Vec<OutboxRow>) {
-    let mut seen = HashSet::new();
-    rows.retain(|row| row.key.as_ref().is_none_or(|key| seen.insert(key.clone())));
+fn answer<T>(
+    asked: Asked,
+    result: Result<T, OutboxError>,
+    happened: impl FnOnce(T) -> Happened,
+) -> Happened {
+    match result {
+        Ok(answer) => happened(answer),
+        Err(OutboxError::LeaseLost(lost)) => {
+            debug!(%lost, "another relay has taken over");
+            Happened::LeaseLost(asked)
+        }
+        Err(error) => {
+            warn!(error = &error as &dyn std::error::Error, ?asked, "the outbox did not answer");
+            Happened::Failed(asked)
+        }
+    }
 }

@@ -46,7 +46,7 @@ Examples:
   chapar relay --store postgres://relay@db/hotel --profile melmastoon --listen 127.0.0.1:0
 
 Several relays share the work; one that dies is replaced within five seconds.
-Each uses at most 10 connections, whatever the number of tenants.";
+Each uses at most 14 connections, whatever the number of tenants.";
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -50,6 +50,9 @@ pub enum StoreError {
     /// A migration that was applied is not the one this program has.
     #[error("migration {0} was applied with other contents than this program has")]
     AlteredMigration(i64),
+    /// Something would be forgotten before it may be.
+    #[error("{0}")]
+    Retention(String),
     /// A column holds what it should not.
     #[error("column {column} cannot be read as {expected}")]
     Cell {

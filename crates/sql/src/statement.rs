@@ -10,6 +10,7 @@ use crate::store::Backend;
 /// | `clock_timestamp()` | microseconds since 1970 |
 /// | `$1 * interval '1 microsecond'` | `$1` |
 /// | `= any($1)` | `in (select value from json_each($1))` |
+/// | `json_build_array(…)::text` | `json_array(…)` |
 /// | `for update`, `skip locked` | nothing: there is one writer |
 #[derive(Debug)]
 pub struct Statement {
@@ -40,6 +41,8 @@ fn to_sqlite(postgres: &str) -> String {
         .replace("chapar.", "chapar_")
         .replace("clock_timestamp()", SQLITE_NOW)
         .replace(" * interval '1 microsecond'", "")
+        .replace("json_build_array(", "json_array(")
+        .replace("::text", "")
         .replace(" for update skip locked", "")
         .replace(" for update", "");
     let mut out = String::with_capacity(text.len());

@@ -1,11 +1,12 @@
 use std::path::Path;
 use std::str::FromStr;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{PgPool, SqlitePool};
+use sqlx::{PgPool, Postgres, SqlitePool};
 use tokio::sync::watch;
 
 use crate::conn::Tx;
@@ -20,10 +21,13 @@ pub enum Backend {
     Postgres,
 }
 
+/// A relay reads, writes progress and keeps its lease at the same time, each on a connection.
+const RELAY_CONNECTIONS: u32 = 4;
+
 /// How a store is opened.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
-    /// The most connections to PostgreSQL. Default 10.
+    /// The most connections to PostgreSQL. Default 10, and 4 more in a process that relays.
     pub max_connections: u32,
     /// Whether SQLite waits for the disk at every commit, so that a power cut loses nothing
     /// that was committed. Default true.
@@ -54,7 +58,9 @@ enum Pools {
     // SQLite has one writer: one connection that tasks queue for is fair and never busy,
     // whereas several would spin on SQLITE_BUSY.
     Sqlite { write: SqlitePool, read: SqlitePool },
-    Postgres(PgPool),
+    // The relay looks very often: its few connections stay in the engine's role, which saves
+    // three round trips at every look.
+    Postgres { pool: PgPool, relay: Mutex<PgPool>, options: Box<(PgConnectOptions, Duration)> },
 }
 
 impl Store {
@@ -76,7 +82,7 @@ impl Store {
     pub fn backend(&self) -> Backend {
         match &self.0.pools {
             Pools::Sqlite { .. } => Backend::Sqlite,
-            Pools::Postgres(_) => Backend::Postgres,
+            Pools::Postgres { .. } => Backend::Postgres,
         }
     }
 
@@ -103,7 +109,38 @@ impl Store {
     pub async fn begin_read(&self) -> Result<Tx, StoreError> {
         match &self.0.pools {
             Pools::Sqlite { read, .. } => Ok(Tx::sqlite(read.begin().await?)),
-            Pools::Postgres(_) => self.begin_engine().await,
+            Pools::Postgres { .. } => self.begin_engine().await,
+        }
+    }
+
+    /// Begins a transaction of the relay, on one of its own connections.
+    pub(crate) async fn begin_relay(&self) -> Result<Tx, StoreError> {
+        match &self.0.pools {
+            Pools::Sqlite { .. } => self.begin_engine().await,
+            Pools::Postgres { relay, .. } => {
+                let pool = lock(relay).clone();
+                Ok(Tx::postgres(pool.begin().await?))
+            }
+        }
+    }
+
+    /// One of the relay's connections to PostgreSQL, outside of any transaction.
+    pub(crate) async fn relay_connection(
+        &self,
+    ) -> Result<Option<PoolConnection<Postgres>>, StoreError> {
+        match &self.0.pools {
+            Pools::Sqlite { .. } => Ok(None),
+            Pools::Postgres { relay, .. } => {
+                let pool = lock(relay).clone();
+                Ok(Some(pool.acquire().await?))
+            }
+        }
+    }
+
+    /// Leaves the relay's connections behind: one did not answer, and may never.
+    pub(crate) fn reconnect_relay(&self) {
+        if let Pools::Postgres { relay, options, .. } = &self.0.pools {
+            *lock(relay) = relay_pool(&options.0, options.1);
         }
     }
 
@@ -113,7 +150,7 @@ impl Store {
             Pools::Sqlite { write, .. } => {
                 Ok(Tx::sqlite(write.begin_with("begin immediate").await?))
             }
-            Pools::Postgres(pool) => Ok(Tx::postgres(pool.begin().await?)),
+            Pools::Postgres { pool, .. } => Ok(Tx::postgres(pool.begin().await?)),
         }
     }
 
@@ -172,7 +209,11 @@ impl Store {
                 read.close().await;
                 write.close().await;
             }
-            Pools::Postgres(pool) => pool.close().await,
+            Pools::Postgres { pool, relay, .. } => {
+                let relay = lock(relay).clone();
+                relay.close().await;
+                pool.close().await;
+            }
         }
     }
 }
@@ -182,9 +223,9 @@ impl Store {
 pub struct Nudges(watch::Receiver<u64>);
 
 impl Nudges {
-    /// Waits for a nudge since the last call, at most for `limit`.
-    pub async fn wait(&mut self, limit: Duration) {
-        let _ = tokio::time::timeout(limit, self.0.changed()).await;
+    /// Waits for a nudge since the last call, at most for `limit`; says whether there was one.
+    pub async fn wait(&mut self, limit: Duration) -> bool {
+        matches!(tokio::time::timeout(limit, self.0.changed()).await, Ok(Ok(())))
     }
 }
 
@@ -253,10 +294,30 @@ async fn open_postgres(url: &str, options: &StoreOptions) -> Result<Pools, Store
     let pool = PgPoolOptions::new()
         .max_connections(options.max_connections)
         .acquire_timeout(options.timeout)
-        .connect_with(connect.application_name("chapar"))
+        .connect_with(connect.clone().application_name("chapar"))
         .await
         .map_err(|error| fail(advice(&error)))?;
-    Ok(Pools::Postgres(pool))
+    let relay = Mutex::new(relay_pool(&connect, options.timeout));
+    let options = Box::new((connect, options.timeout));
+    Ok(Pools::Postgres { pool, relay, options })
+}
+
+fn relay_pool(connect: &PgConnectOptions, timeout: Duration) -> PgPool {
+    PgPoolOptions::new()
+        .max_connections(RELAY_CONNECTIONS)
+        .acquire_timeout(timeout)
+        .after_connect(|conn, _| {
+            Box::pin(async move {
+                sqlx::query("set role chapar_engine").execute(conn).await?;
+                Ok(())
+            })
+        })
+        .connect_lazy_with(connect.clone().application_name("chapar relay"))
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Nothing under it can panic half-way through a change.
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
 fn advice(error: &sqlx::Error) -> String {

@@ -64,8 +64,9 @@ impl Conn<'_> {
 
     async fn outbox_waiting(&mut self) -> Result<(i64, Option<Timestamp>), StoreError> {
         static WAITING: Statement = Statement::new(
-            "select count(*), min(written_at) from chapar.outbox \
-             where published_at is null and quarantined_at is null",
+            "select count(*), min(written_at) from (select written_at from chapar.outbox_waiting \
+             union all select o.written_at from chapar.outbox_parked p join chapar.outbox o \
+                 on o.seq = p.seq where p.quarantined_at is null) w",
         );
         let rows = self.query(&WAITING, vec![]).await?;
         rows.first().map_or(Ok((0, None)), |row| Ok((row.get(0)?, row.get(1)?)))
@@ -75,8 +76,9 @@ impl Conn<'_> {
     /// and calls to the outside and timers that are due before `soon`.
     pub async fn under_way(&mut self, soon: Timestamp) -> Result<i64, StoreError> {
         static UNDER_WAY: Statement = Statement::new(
-            "select (select count(*) from chapar.outbox \
-                 where published_at is null and quarantined_at is null) \
+            "select (select count(*) from chapar.outbox_waiting) \
+             + (select count(*) from chapar.outbox_parked p where p.head \
+                 and p.quarantined_at is null) \
              + (select count(*) from chapar.cursors c join chapar.log_heads h \
                  on h.log_partition = c.log_partition where c.acked_offset < h.next_offset - 1) \
              + (select count(*) from chapar.effects where status = 'pending') \
@@ -89,8 +91,7 @@ impl Conn<'_> {
     /// How things stand now.
     pub async fn survey(&mut self) -> Result<Survey, StoreError> {
         static QUARANTINED: Statement = Statement::new(
-            "select count(*) from chapar.outbox where published_at is null and quarantined_at is not null \
-             and (next_attempt_at is not null or quarantined_at is not null)",
+            "select count(*) from chapar.outbox_parked where quarantined_at is not null",
         );
         static LETTERS: Statement =
             Statement::new("select count(*) from chapar.dead_letters where status <> 'closed'");
@@ -120,8 +121,10 @@ impl Conn<'_> {
             Statement::new("select count(*) from chapar.dead_letters where status <> 'closed'");
         static PARKED: Statement = Statement::new("select count(*) from chapar.parked");
         static UNLOGGED: Statement = Statement::new(
-            "select count(*) from chapar.outbox o where o.published_at is not null \
-             and not exists (select 1 from chapar.log l where l.event_id = o.event_id)",
+            "select count(*) from chapar.outbox o \
+             where not exists (select 1 from chapar.log l where l.event_id = o.event_id) \
+             and not exists (select 1 from chapar.outbox_waiting w where w.seq = o.seq) \
+             and not exists (select 1 from chapar.outbox_parked p where p.seq = o.seq)",
         );
         static UNACCOUNTED: Statement = Statement::new(
             "select count(*) from chapar.subscriptions s \
@@ -138,7 +141,8 @@ impl Conn<'_> {
                      where t.consumer = s.subscription and t.event_id = l.event_id)",
         );
         static WAITING: Statement = Statement::new(
-            "select count(*) from chapar.outbox where published_at is null and quarantined_at is null",
+            "select (select count(*) from chapar.outbox_waiting) \
+             + (select count(*) from chapar.outbox_parked where quarantined_at is null)",
         );
         static UNREAD: Statement = Statement::new(
             "select count(*) from chapar.subscriptions s \

@@ -1,11 +1,9 @@
 //! Appending under contention: commit order per key, one event per intent.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use chapar_core::port::{Outbox, OutboxError, Outcome};
-use chapar_sql::{Append, SqlOutbox, Store, StoreError, StoreOptions};
+use chapar_sql::{Append, Store, StoreError, StoreOptions};
 use chapar_testkit::{need, servers};
 
 fn event(key: &str, n: usize, intent: Option<&str>) -> Append {
@@ -143,27 +141,6 @@ async fn answers_come_in_the_order_of_the_events_and_conflicts_are_named() {
     assert!(matches!(conflict, StoreError::IdempotencyConflict(_)), "{conflict}");
 }
 
-#[tokio::test]
-async fn a_relay_that_lost_its_shards_marks_nothing() {
-    let server = need!(servers::postgres());
-    let (store, _database) = postgres(&server).await;
-    let outbox: Arc<dyn Outbox> = Arc::new(SqlOutbox::new(store.clone()));
-    let mut tx = store.begin("acme").await.unwrap();
-    tx.conn().append(&[event("k", 1, None)]).await.unwrap();
-    tx.commit().await.unwrap();
-    let zombie = outbox.lease("zombie", 64, Duration::from_millis(1)).await.unwrap();
-    let rows = outbox.read(&zombie, 10).await.unwrap();
-    let mut heir = Vec::new();
-    while heir.len() < 64 {
-        heir = outbox.lease("heir", 64, Duration::from_secs(60)).await.unwrap();
-    }
-    let marked = outbox.mark(&zombie, &[(rows[0].seq, Outcome::Published)]).await;
-    assert!(matches!(marked, Err(OutboxError::LeaseLost(_))), "{marked:?}");
-    assert_eq!(outbox.read(&heir, 10).await.unwrap().len(), 1, "the heir still has it to publish");
-    outbox.mark(&heir, &[(rows[0].seq, Outcome::Published)]).await.unwrap();
-    assert!(outbox.read(&heir, 10).await.unwrap().is_empty());
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_batch_of_very_many_keys_locks_whole_shards_and_keeps_the_order() {
     let server = need!(servers::postgres());
@@ -222,29 +199,4 @@ async fn until_somebody_waits(store: &Store) {
         }
         tokio::task::yield_now().await;
     }
-}
-
-#[tokio::test]
-async fn relays_share_the_shards_and_each_has_one_owner() {
-    let server = need!(servers::postgres());
-    let (store, _database) = postgres(&server).await;
-    let outbox = SqlOutbox::new(store);
-    let minute = Duration::from_secs(60);
-    let lease = async |owner: &str| {
-        let leases = outbox.lease(owner, 64, minute).await.unwrap();
-        leases.into_iter().map(|lease| lease.shard).collect::<Vec<_>>()
-    };
-    assert_eq!(lease("a").await.len(), 64, "alone, one has all");
-    assert_eq!(lease("b").await.len(), 0, "nothing is free yet");
-    assert_eq!(lease("a").await.len(), 32, "the surplus is given back");
-    assert_eq!(lease("b").await.len(), 32);
-    lease("c").await;
-    let (a, b, c) = (lease("a").await, lease("b").await, lease("c").await);
-    let mut all = [a.clone(), b, c].concat();
-    all.sort_unstable();
-    assert_eq!(all, (0..64).collect::<Vec<_>>(), "every shard once");
-    assert_eq!(a.len(), 22);
-    let held = outbox.lease("c", 64, minute).await.unwrap();
-    outbox.release("c", &held).await.unwrap();
-    assert_eq!(lease("a").await.len() + lease("b").await.len(), 64, "who leaves is not waited for");
 }

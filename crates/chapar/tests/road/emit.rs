@@ -178,7 +178,7 @@ async fn an_event_emitted_in_sql_that_breaks_a_rule_is_quarantined_with_its_key_
     house.note("acme", "bad", [2]).await;
     house.note("acme", "good", [3]).await;
     eventually("the neighbour flows", async || house.applied("good").await == [3]).await;
-    let error = "select count(*) from chapar.outbox where quarantined_at is not null \
+    let error = "select count(*) from chapar.outbox_parked where quarantined_at is not null \
                  and last_error like 'CH1002%'";
     eventually("it is in quarantine", async || house.ints(error, vec![]).await == [1]).await;
     assert!(house.applied("bad").await.is_empty(), "its follower keeps its place");

@@ -7,4 +7,6 @@ pub mod failure;
 pub mod flight;
 pub mod lanes;
 pub mod lease;
+pub mod relay;
 pub mod retry;
+pub mod stamps;

@@ -14,7 +14,8 @@ use std::pin::Pin;
 pub use clock::{Clock, Ids, ManualClock, SeededIds, SystemClock, SystemIds};
 pub use effects::{Effect, EffectError, Effects};
 pub use outbox::{
-    LeaseLost, Outbox, OutboxDraft, OutboxError, OutboxRow, Outcome, Shard, ShardLease,
+    Checkpoint, Chunk, Cursor, Fate, KeyMarks, Lease, LeaseLost, Outbox, OutboxDraft, OutboxError,
+    OutboxRow, Park, Renewed, Settled, Shard, Track, Tried,
 };
 pub use transport::{
     Delivery, Features, Outgoing, Position, Receipt, SeekTo, Subscription, SubscriptionSpec, Token,

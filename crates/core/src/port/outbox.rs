@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,13 +10,39 @@ use crate::port::BoxFuture;
 /// A part of the key space. All events of one key are in one shard.
 pub type Shard = u16;
 
-/// The right to publish one shard, until it expires or somebody else takes it.
+/// How far an outbox was read, in the words of the store that said it.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Cursor(pub String);
+
+/// Shards that travel together: they are read by one cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ShardLease {
-    /// The shard.
-    pub shard: Shard,
-    /// Grows by one whenever the shard changes hands; guards every write of its holder.
+pub struct Track {
+    /// Names the track in its store.
+    pub id: i64,
+    /// Which of its checkpoints this is.
+    pub version: i64,
+    /// The shards.
+    pub shards: Vec<Shard>,
+    /// How far they were read.
+    pub cursor: Cursor,
+}
+
+/// What a relay may publish, until the lease expires and somebody else takes it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lease {
+    /// Its holder's number, never given twice; it guards every write of its holder.
     pub epoch: i64,
+    /// The shards, from where they were last checkpointed.
+    pub tracks: Vec<Track>,
+}
+
+/// What a relay has read.
+#[derive(Debug, Clone, Default)]
+pub struct Chunk {
+    /// The rows, in order of `seq` within a key.
+    pub rows: Vec<OutboxRow>,
+    /// How far the tracks are read now.
+    pub tracks: Vec<Track>,
 }
 
 /// A committed event that waits to be published.
@@ -23,8 +50,6 @@ pub struct ShardLease {
 pub struct OutboxRow {
     /// Ascending in commit order within a key.
     pub seq: i64,
-    /// The shard of its key.
-    pub shard: Shard,
     /// The event.
     pub event_id: Id,
     /// The topic it goes to.
@@ -37,10 +62,12 @@ pub struct OutboxRow {
     pub headers: Vec<(String, String)>,
     /// The body of the message.
     pub body: Bytes,
-    /// How often publishing it has failed.
-    pub attempts: u32,
-    /// When publishing it failed first.
-    pub first_failed_at: Option<Timestamp>,
+    /// Rows of its key are parked: it waits behind them.
+    pub behind: bool,
+    /// What publishing it has come to so far, if it was parked.
+    pub tried: Tried,
+    /// Its place among the events of its key, where order over topics is stamped.
+    pub stamp: Option<String>,
     /// Set for an event that came in by SQL: the body is the bare payload, and the relay
     /// completes the envelope by the system's profile.
     pub draft: Option<OutboxDraft>,
@@ -65,31 +92,93 @@ pub struct OutboxDraft {
     pub facts: String,
 }
 
-/// What became of a row that was read.
+/// The attempts to publish a parked row so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Tried {
+    /// How many have failed.
+    pub attempts: u32,
+    /// When the first one did.
+    pub first_failed_at: Option<Timestamp>,
+}
+
+/// What became of a row that could not be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
-    /// The transport has it durably.
-    Published,
-    /// It failed; it and the followers of its key wait until then.
+pub enum Fate {
+    /// It waits behind an earlier row of its key.
+    Behind,
+    /// It failed, and is tried again.
     Retry {
-        /// When to try again.
+        /// When.
         at: Timestamp,
         /// What went wrong.
         error: String,
     },
-    /// It failed for good; it and the followers of its key wait for an operator.
+    /// It failed for good, and waits for an operator.
     Quarantine {
         /// What went wrong.
         error: String,
     },
 }
 
+/// A row that the cursor passes although it is not published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Park {
+    /// The row.
+    pub seq: i64,
+    /// Why it is parked.
+    pub fate: Fate,
+    /// Its stamp: it keeps its place in the order of its key.
+    pub stamp: Option<String>,
+}
+
+/// What a parked row has come to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Settled {
+    /// The transport has it durably.
+    Published,
+    /// It failed again. `counts` is false while the transport takes nothing at all: that says
+    /// nothing about the row.
+    Failed {
+        /// What becomes of it.
+        fate: Fate,
+        /// Whether this was an attempt.
+        counts: bool,
+    },
+}
+
+/// The last numbers of a key, one for each subject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeyMarks {
+    /// The key.
+    pub key: String,
+    /// Subjects and the `seq` of their last event.
+    pub marks: BTreeMap<String, i64>,
+}
+
+/// Progress of a relay, written at once.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// How far all is published or parked.
+    pub tracks: Vec<Track>,
+    /// The rows on the way that could not be published.
+    pub parks: Vec<Park>,
+    /// The marks of the keys that were stamped on the way.
+    pub marks: Vec<KeyMarks>,
+}
+
+/// How a lease stands after its renewal.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Renewed {
+    /// It holds.
+    Held,
+    /// It holds, and the shards are no longer shared alike: ask for a new [`Lease`] soon.
+    Unbalanced,
+}
+
 /// The lease was taken by somebody else: nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the lease of shard {shard} in epoch {epoch} was lost to another relay")]
+#[error("the lease of epoch {epoch} was lost to another relay")]
 pub struct LeaseLost {
-    /// The shard.
-    pub shard: Shard,
     /// The epoch that is over.
     pub epoch: i64,
 }
@@ -98,7 +187,7 @@ pub struct LeaseLost {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutboxError {
-    /// The lease is gone; stop publishing the shard.
+    /// The lease is gone; stop publishing.
     #[error(transparent)]
     LeaseLost(#[from] LeaseLost),
     /// The store failed; the call may be repeated.
@@ -106,49 +195,63 @@ pub enum OutboxError {
     Store(#[source] Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// The relay's view of the store: committed events, shard by shard.
+/// The relay's view of the store: committed events, by tracks of shards.
 ///
 /// # Contract
 /// - A row appears once its transaction has committed, and it does not matter how late that is:
 ///   no row is skipped because others with a higher `seq` were read before it.
 /// - Within a key, rows appear in the order in which their transactions committed.
-/// - A lease is granted by the store's own clock to one owner at a time. Every write names the
-///   lease's epoch and changes nothing if the epoch is over.
+/// - A lease is granted by the store's own clock, a shard to one relay at a time. Every write
+///   names the lease's epoch and changes nothing if the epoch is over.
 /// - No transaction stays open between two calls.
 pub trait Outbox: Send + Sync {
-    /// Takes or renews the share of `owner` of `shards` shards until `ttl` from now.
+    /// Takes the share of `owner` until `ttl` from now, under the `epoch` it has or a new one.
     ///
-    /// All owners that have asked within their `ttl` share alike: who has more than its share
-    /// gives the surplus back, who has less takes what is free or has expired. Nothing of
-    /// `owner` may be in flight during the call. Returns all leases it holds afterwards.
+    /// All relays that have asked within their `ttl` share alike: who has more than its share
+    /// gives the surplus back, who has less takes what is free or of the dead. Nothing of the
+    /// epoch may be in flight or not checkpointed during the call.
     fn lease<'a>(
         &'a self,
         owner: &'a str,
-        shards: usize,
+        epoch: Option<i64>,
         ttl: Duration,
-    ) -> BoxFuture<'a, Result<Vec<ShardLease>, OutboxError>>;
+    ) -> BoxFuture<'a, Result<Lease, OutboxError>>;
 
-    /// Gives leases back at once, so that another relay need not wait for them to expire.
-    fn release<'a>(
-        &'a self,
-        owner: &'a str,
-        leases: &'a [ShardLease],
-    ) -> BoxFuture<'a, Result<(), OutboxError>>;
+    /// Keeps the lease until `ttl` from now.
+    fn renew(&self, epoch: i64, ttl: Duration) -> BoxFuture<'_, Result<Renewed, OutboxError>>;
 
-    /// The next rows of the leased shards that are due, at most `limit`, in order of `seq`.
-    ///
-    /// Leaves out rows of a key behind one of its rows that is not due yet.
+    /// Gives everything back at once, so that another relay need not wait for it to expire.
+    fn release(&self, epoch: i64) -> BoxFuture<'_, Result<(), OutboxError>>;
+
+    /// The next rows of the tracks, at most about `limit`.
     fn read<'a>(
         &'a self,
-        leases: &'a [ShardLease],
+        tracks: &'a [Track],
+        limit: usize,
+    ) -> BoxFuture<'a, Result<Chunk, OutboxError>>;
+
+    /// Writes progress, all or nothing.
+    fn checkpoint<'a>(
+        &'a self,
+        epoch: i64,
+        checkpoint: &'a Checkpoint,
+    ) -> BoxFuture<'a, Result<(), OutboxError>>;
+
+    /// The parked rows that are due: the first of each key, and some of those right behind it.
+    fn due<'a>(
+        &'a self,
+        epoch: i64,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<OutboxRow>, OutboxError>>;
 
-    /// Records what became of rows of the leased shards, all or nothing: if one of the leases
-    /// is lost, nothing is written.
-    fn mark<'a>(
+    /// Records what became of parked rows, all or nothing. The next of a key moves up.
+    fn settle<'a>(
         &'a self,
-        leases: &'a [ShardLease],
-        outcomes: &'a [(i64, Outcome)],
+        epoch: i64,
+        settled: &'a [(i64, Settled)],
     ) -> BoxFuture<'a, Result<(), OutboxError>>;
+
+    /// The marks of keys, where there are any.
+    fn marks<'a>(&'a self, keys: &'a [String])
+    -> BoxFuture<'a, Result<Vec<KeyMarks>, OutboxError>>;
 }

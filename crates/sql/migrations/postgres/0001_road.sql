@@ -71,25 +71,48 @@ insert into chapar.settings values ('key_template', '{tenant}:{aggregate_id}');
 grant select on chapar.settings to chapar_app;
 grant select, insert, update on chapar.settings to chapar_engine;
 
-create table chapar.shards (
-    shard      smallint primary key,
-    owner      text,
-    epoch      bigint not null default 0,
-    expires_at timestamptz not null default '-infinity'
-);
-insert into chapar.shards (shard) select generate_series(0, 63);
-grant select, update on chapar.shards to chapar_engine;
-
--- Who relays now, so that each takes its share of the shards and no more.
+-- Who relays now. The row is the lease: its epoch guards every write of its holder, and whoever
+-- buries a dead relay deletes the row, so that a zombie's next write finds nothing to stand on.
 create table chapar.relays (
-    owner      text primary key,
+    epoch      bigint generated always as identity primary key,
+    owner      text not null,
     expires_at timestamptz not null
 );
 grant select, insert, update, delete on chapar.relays to chapar_engine;
 
+-- The key space in 64 parts. A row changes only when its shard changes hands.
+create table chapar.shards (
+    shard smallint primary key,
+    epoch bigint,
+    track bigint not null
+);
+create index shards_epoch on chapar.shards (epoch);
+insert into chapar.shards (shard, track) select n, 1 from generate_series(0, 63) n;
+grant select, update on chapar.shards to chapar_engine;
+
+-- How far shards that travel together have been published. Every checkpoint is a row under a new
+-- key: a row that is updated often costs more with each version that an old snapshot elsewhere
+-- keeps alive.
+create table chapar.tracks (
+    track   bigint not null,
+    version bigint not null,
+    cursor  text not null,
+    primary key (track, version)
+);
+create sequence chapar.track_ids start 2;
+insert into chapar.tracks values (1, 1, '{"seen":"1:1:","seen_xid":1,"seen_seq":0,"floor":0,"floor_xid":1,"floor_next":0,"after":0}');
+grant select, insert, delete on chapar.tracks to chapar_engine;
+grant usage on sequence chapar.track_ids to chapar_engine;
+
+-- Appended to, read by a cursor, and moved out a partition at a time: no row is ever changed.
+-- The transaction's id tells what has become visible since the relay last looked, however late a
+-- transaction commits.
+create sequence chapar.outbox_seq;
+grant usage, select on sequence chapar.outbox_seq to chapar_app, chapar_engine;
 create table chapar.outbox (
-    seq             bigint generated always as identity primary key,
-    event_id        text not null unique,
+    seq             bigint not null default nextval('chapar.outbox_seq'),
+    xid             xid8 not null default pg_current_xact_id(),
+    event_id        text not null,
     tenant          text not null,
     topic           text not null,
     ordering_key    text,
@@ -104,20 +127,197 @@ create table chapar.outbox (
     sealed          boolean not null,
     headers         text not null,
     body            bytea not null,
-    written_at      timestamptz not null default clock_timestamp(),
+    written_at      timestamptz not null default clock_timestamp()
+) partition by range (seq);
+alter table chapar.outbox add primary key (seq);
+create index outbox_xid on chapar.outbox (xid);
+-- Ids carry their time, so that a few block ranges are all that has to be looked at, and an
+-- append pays next to nothing for it.
+create index outbox_event on chapar.outbox using brin (event_id) with (pages_per_range = 16);
+create index outbox_correlation on chapar.outbox using brin (correlation_id) with (pages_per_range = 16);
+call chapar.protect('chapar.outbox');
+
+-- Published long ago, and out of the relay's way until an archive takes it.
+create table chapar.outbox_held (like chapar.outbox including defaults) partition by range (seq);
+alter table chapar.outbox_held add primary key (seq);
+call chapar.protect('chapar.outbox_held');
+
+create table chapar.outbox_partitions (
+    name     text primary key,
+    from_seq bigint not null,
+    to_seq   bigint not null,
+    held     boolean not null default false
+);
+grant select on chapar.outbox_partitions to chapar_app;
+
+-- Rows that could not be published, and the rows of their keys behind them. Only the first of a
+-- key, the head, is looked at.
+create table chapar.outbox_parked (
+    seq             bigint primary key,
+    shard           smallint not null,
+    tenant          text not null,
+    ordering_key    text,
+    head            boolean not null,
     attempts        integer not null default 0,
     first_failed_at timestamptz,
     next_attempt_at timestamptz,
+    quarantined_at  timestamptz,
     last_error      text,
-    published_at    timestamptz,
-    quarantined_at  timestamptz
+    stamp           text
 );
-create index outbox_waiting on chapar.outbox (shard, seq)
-    where published_at is null;
-create index outbox_blocked on chapar.outbox (shard, ordering_key, seq)
-    where published_at is null and (next_attempt_at is not null or quarantined_at is not null);
-create index outbox_correlation on chapar.outbox (correlation_id);
-call chapar.protect('chapar.outbox');
+create index outbox_parked_key on chapar.outbox_parked (ordering_key, seq);
+create index outbox_parked_due on chapar.outbox_parked (shard, next_attempt_at)
+    where head and quarantined_at is null;
+create index outbox_parked_quarantine on chapar.outbox_parked (quarantined_at)
+    where quarantined_at is not null;
+call chapar.protect('chapar.outbox_parked');
+
+-- The last sequence number of each subject of a key, where the order over topics is stamped.
+create table chapar.key_marks (
+    ordering_key text primary key,
+    marks        text not null
+);
+grant select, insert, update, delete on chapar.key_marks to chapar_engine;
+
+-- The engine makes and moves partitions, so they are its own. Row-level security is forced on it
+-- like on anybody, also on a partition that is asked directly.
+grant create on schema chapar to chapar_engine;
+alter table chapar.outbox owner to chapar_engine;
+alter table chapar.outbox_held owner to chapar_engine;
+alter table chapar.outbox_partitions owner to chapar_engine;
+
+create procedure chapar.add_outbox_partition(from_seq bigint, to_seq bigint)
+language plpgsql
+as $$
+declare
+    name constant text := 'outbox_' || from_seq;
+begin
+    execute format('create table chapar.%I (like chapar.outbox including defaults)', name);
+    execute format('alter table chapar.%I enable row level security', name);
+    execute format('alter table chapar.%I force row level security', name);
+    execute format('alter table chapar.%I owner to chapar_engine', name);
+    execute format('alter table chapar.outbox attach partition chapar.%I for values from (%s) to (%s)',
+                   name, from_seq, to_seq);
+    insert into chapar.outbox_partitions values (name, from_seq, to_seq);
+end
+$$;
+call chapar.add_outbox_partition(1, 1000001);
+
+-- An append never fails for want of a partition: what no other takes lies here, and stays.
+create table chapar.outbox_rest partition of chapar.outbox default;
+alter table chapar.outbox_rest enable row level security;
+alter table chapar.outbox_rest force row level security;
+alter table chapar.outbox_rest owner to chapar_engine;
+
+-- Keeps an empty partition ahead of the sequence; returns how many it made.
+create function chapar.extend_outbox(rows_per_partition bigint) returns integer
+language plpgsql
+set lock_timeout = '2s'
+as $$
+declare
+    last  constant bigint := (select last_value from chapar.outbox_seq);
+    upper constant bigint := (select max(to_seq) from chapar.outbox_partitions);
+    start bigint := upper;
+begin
+    if upper - last >= rows_per_partition then
+        return 0;
+    end if;
+    if last >= upper then
+        -- Too late for what is in the rest already; begin well ahead of it.
+        start := last + greatest(rows_per_partition / 10, 10000);
+    end if;
+    call chapar.add_outbox_partition(start, start + rows_per_partition);
+    return 1;
+end
+$$;
+
+-- Moves the oldest partition out of the outbox, if all of it was published and its last row is
+-- older than `keep`; returns its name. Where nothing may move, nothing is locked.
+create function chapar.move_out_outbox(floor_seq bigint, keep interval) returns text
+language plpgsql
+set lock_timeout = '2s'
+as $$
+#variable_conflict use_column
+declare
+    oldest chapar.outbox_partitions%rowtype;
+    free   boolean;
+begin
+    select * into oldest from chapar.outbox_partitions p where not p.held order by p.from_seq limit 1;
+    if oldest.name is null or move_out_outbox.floor_seq < oldest.to_seq - 1 then
+        return null;
+    end if;
+    execute format('select not exists (select from chapar.outbox_parked p where p.seq >= %1$s and p.seq < %2$s)
+                    and coalesce((select written_at < clock_timestamp() - $1 from chapar.outbox
+                                  where seq >= %1$s and seq < %2$s order by seq desc limit 1), true)',
+                   oldest.from_seq, oldest.to_seq) into free using move_out_outbox.keep;
+    if not free then
+        return null;
+    end if;
+    -- Waits for whoever still writes into it, so that the second look sees everything.
+    execute format('lock table chapar.%I in access exclusive mode', oldest.name);
+    execute format('select coalesce((select written_at < clock_timestamp() - $1 from chapar.outbox
+                                     where seq >= %1$s and seq < %2$s order by seq desc limit 1), true)
+                    and not exists (select from chapar.outbox_parked p where p.seq >= %1$s and p.seq < %2$s)
+                    and not exists (select from chapar.outbox o where o.seq >= %1$s and o.seq < %2$s
+                                    and o.xid >= pg_snapshot_xmin(pg_current_snapshot()))',
+                   oldest.from_seq, oldest.to_seq) into free using move_out_outbox.keep;
+    if not free then
+        return null;
+    end if;
+    execute format('alter table chapar.outbox detach partition chapar.%I', oldest.name);
+    execute format('alter table chapar.outbox_held attach partition chapar.%I for values from (%s) to (%s)',
+                   oldest.name, oldest.from_seq, oldest.to_seq);
+    update chapar.outbox_partitions p set held = true where p.name = oldest.name;
+    return oldest.name;
+end
+$$;
+
+-- What the relay has to look at: the sequence, an id of its own, and then what is visible, in
+-- this order. A transaction that is not over has an id below this one or will have a number
+-- above this one, because an append takes its id before its number. Nothing comes back if there
+-- is nothing new since `seen`.
+create function chapar.open_window(
+    seen pg_snapshot, seen_xid xid8, seen_seq bigint, floor_seq bigint, shards smallint[]
+) returns table (seq bigint, xid xid8, snapshot pg_snapshot)
+language plpgsql
+as $$
+#variable_conflict use_column
+declare
+    running constant xid8[] := array(select pg_snapshot_xip(open_window.seen));
+begin
+    if not exists (
+        select from chapar.outbox o
+        where o.seq > open_window.seen_seq and o.shard = any(open_window.shards)
+          and not pg_visible_in_snapshot(o.xid, open_window.seen)
+    ) and not exists (
+        select from chapar.outbox o
+        where o.seq > open_window.floor_seq and o.seq <= open_window.seen_seq
+          and (o.xid = any(running)
+               or (o.xid >= pg_snapshot_xmax(open_window.seen) and o.xid < open_window.seen_xid))
+          and o.shard = any(open_window.shards)
+    ) then
+        return;
+    end if;
+    -- A sequence that was never asked says 1 and means 0.
+    open_window.seq := (select case when s.is_called then s.last_value else 0 end from chapar.outbox_seq s);
+    open_window.xid := pg_current_xact_id();
+    open_window.snapshot := pg_current_snapshot();
+    return next;
+end
+$$;
+
+-- What is committed and neither published nor parked.
+create view chapar.outbox_waiting as
+select o.seq, o.shard, o.tenant, o.topic, o.written_at
+from chapar.outbox o
+join chapar.shards s on s.shard = o.shard
+join lateral (select t.cursor::jsonb as at from chapar.tracks t
+              where t.track = s.track order by t.version desc limit 1) t on true
+where o.seq > (select min((t.cursor::jsonb ->> 'floor')::bigint) from chapar.tracks t)
+  and not pg_visible_in_snapshot(o.xid, (t.at ->> 'seen')::pg_snapshot)
+  and not (t.at ? 'upto' and o.seq <= (t.at ->> 'after')::bigint
+           and pg_visible_in_snapshot(o.xid, (t.at ->> 'upto')::pg_snapshot));
+grant select on chapar.outbox_waiting to chapar_engine;
 
 create table chapar.idempotency (
     tenant       text not null,
@@ -363,6 +563,8 @@ declare
     first_id   text;
     first_hash bytea;
 begin
+    -- The id before the number: see chapar.open_window.
+    perform pg_current_xact_id();
     if append.ordering_key is not null and not append.shard_is_locked then
         -- Shared, so that only a batch of very many keys, which locks whole shards, is waited for.
         perform pg_advisory_xact_lock_shared(7526764, append.shard);

@@ -9,23 +9,31 @@ create table chapar_settings (
 ) strict;
 insert into chapar_settings values ('key_template', '{tenant}:{aggregate_id}');
 
-create table chapar_shards (
-    shard      integer primary key,
-    owner      text,
-    epoch      integer not null default 0,
-    expires_at integer not null default 0
-) strict;
-with recursive n(i) as (values (0) union all select i + 1 from n where i < 63)
-insert into chapar_shards (shard) select i from n;
-
 create table chapar_relays (
-    owner      text primary key,
+    epoch      integer primary key autoincrement,
+    owner      text not null,
     expires_at integer not null
 ) strict;
 
+create table chapar_shards (
+    shard integer primary key,
+    epoch integer,
+    track integer not null
+) strict;
+with recursive n(i) as (values (0) union all select i + 1 from n where i < 63)
+insert into chapar_shards (shard, track) select i, 1 from n;
+
+create table chapar_tracks (
+    track   integer not null,
+    version integer not null,
+    cursor  text not null,
+    primary key (track, version)
+) strict, without rowid;
+insert into chapar_tracks values (1, 1, '{"after":0}');
+
 create table chapar_outbox (
     seq             integer primary key autoincrement,
-    event_id        text not null unique,
+    event_id        text not null,
     tenant          text not null,
     topic           text not null,
     ordering_key    text,
@@ -38,18 +46,59 @@ create table chapar_outbox (
     sealed          integer not null,
     headers         text not null,
     body            blob not null,
-    written_at      integer not null,
+    written_at      integer not null
+) strict;
+create index chapar_outbox_event on chapar_outbox (event_id);
+create index chapar_outbox_correlation on chapar_outbox (correlation_id);
+
+create table chapar_outbox_held (
+    seq             integer primary key,
+    event_id        text not null,
+    tenant          text not null,
+    topic           text not null,
+    ordering_key    text,
+    shard           integer not null,
+    aggregate_type  text not null,
+    aggregate_id    text not null,
+    idempotency_key text,
+    correlation_id  text not null,
+    causation_id    text,
+    sealed          integer not null,
+    headers         text not null,
+    body            blob not null,
+    written_at      integer not null
+) strict;
+
+create table chapar_outbox_parked (
+    seq             integer primary key,
+    shard           integer not null,
+    tenant          text not null,
+    ordering_key    text,
+    head            integer not null,
     attempts        integer not null default 0,
     first_failed_at integer,
     next_attempt_at integer,
+    quarantined_at  integer,
     last_error      text,
-    published_at    integer,
-    quarantined_at  integer
+    stamp           text
 ) strict;
-create index chapar_outbox_waiting on chapar_outbox (seq) where published_at is null;
-create index chapar_outbox_blocked on chapar_outbox (shard, ordering_key, seq)
-    where published_at is null and (next_attempt_at is not null or quarantined_at is not null);
-create index chapar_outbox_correlation on chapar_outbox (correlation_id);
+create index chapar_outbox_parked_key on chapar_outbox_parked (ordering_key, seq);
+create index chapar_outbox_parked_due on chapar_outbox_parked (shard, next_attempt_at)
+    where head and quarantined_at is null;
+create index chapar_outbox_parked_quarantine on chapar_outbox_parked (quarantined_at)
+    where quarantined_at is not null;
+
+create table chapar_key_marks (
+    ordering_key text primary key,
+    marks        text not null
+) strict, without rowid;
+
+create view chapar_outbox_waiting as
+select o.seq, o.shard, o.tenant, o.topic, o.written_at
+from chapar_outbox o join chapar_shards s on s.shard = o.shard
+where o.seq > (select min(t.cursor ->> 'after') from chapar_tracks t)
+  and o.seq > (select t.cursor ->> 'after' from chapar_tracks t
+               where t.track = s.track order by t.version desc limit 1);
 
 create table chapar_idempotency (
     tenant       text not null,

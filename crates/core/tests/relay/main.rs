@@ -1,0 +1,44 @@
+//! The relay under thousands of schedules: crashes, frozen relays, zombies, lost
+//! acknowledgements, outages and poison, in every order that a seed can think of.
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
+
+mod world;
+
+use world::World;
+
+/// Seeds that once failed, kept for good.
+const SAVED: &[u64] = &[1];
+
+fn explore(seed: u64) {
+    if let Err(what) = std::panic::catch_unwind(|| World::new(seed).run()) {
+        eprintln!("the schedule of seed {seed} fails: add it to SAVED");
+        std::panic::resume_unwind(what);
+    }
+}
+
+#[test]
+fn schedules_that_once_failed_pass() {
+    SAVED.iter().for_each(|seed| explore(*seed));
+}
+
+#[test]
+fn whatever_happens_a_key_is_published_in_order_and_nothing_is_lost() {
+    let began = std::time::Instant::now();
+    let first: u64 = std::env::var("CHAPAR_SEED").map_or(0, |seed| seed.parse().unwrap());
+    let schedules: u64 = std::env::var("CHAPAR_SCHEDULES").map_or(3000, |n| n.parse().unwrap());
+    let mut seen = world::Seen::default();
+    for seed in first..first + schedules {
+        if let Err(what) = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+            seen.add(&World::new(seed).run());
+        })) {
+            eprintln!("the schedule of seed {seed} fails: add it to SAVED");
+            std::panic::resume_unwind(what);
+        }
+    }
+    let rate = schedules as f64 / began.elapsed().as_secs_f64();
+    println!("{rate:.0} schedules per second; {seen:?}");
+    // A schedule in which nothing goes wrong proves nothing.
+    assert!(seen.crashes > schedules && seen.thaws > schedules / 4, "{seen:?}");
+    assert!(seen.parked > schedules && seen.quarantined > 0 && seen.lost_leases > 0, "{seen:?}");
+    assert!(seen.duplicates > schedules && seen.outages > schedules / 4, "{seen:?}");
+}

@@ -1,0 +1,107 @@
+use chapar_core::port::Cursor;
+use serde::{Deserialize, Serialize};
+
+use crate::error::StoreError;
+
+/// How far a PostgreSQL outbox was read.
+///
+/// Everything that `seen` can see is done. A transaction it cannot see was running, and then its
+/// id is in the snapshot's list or from its `xmax` up to `seen_xid`, or it had no id yet, and
+/// then its numbers are above `seen_seq`. That is all a look has to cover, whatever else lies in
+/// the table.
+///
+/// While a window is open, what `upto` can see is being read in order of `seq`, as far as `after`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct At {
+    pub(super) seen: String,
+    pub(super) seen_xid: u64,
+    pub(super) seen_seq: i64,
+    #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
+    pub(super) window: Option<Window>,
+    #[serde(default)]
+    pub(super) after: i64,
+    /// Nothing at or below it will ever appear again.
+    pub(super) floor: i64,
+    /// The floor rises to `floor_next` once all transactions below this id are over.
+    pub(super) floor_xid: u64,
+    pub(super) floor_next: i64,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Window {
+    pub(super) upto: String,
+    pub(super) upto_xid: u64,
+    pub(super) upto_seq: i64,
+}
+
+impl At {
+    pub(super) fn parse(cursor: &Cursor) -> Result<Self, StoreError> {
+        serde_json::from_str(&cursor.0)
+            .map_err(|_| StoreError::Cell { column: 0, expected: "a cursor of the outbox" })
+    }
+
+    pub(super) fn to_cursor(&self) -> Cursor {
+        Cursor(serde_json::to_string(self).unwrap_or_default())
+    }
+
+    /// The window is read to its end.
+    pub(super) fn close(&mut self) {
+        let Some(window) = self.window.take() else { return };
+        if self.floor_xid < xmin(&window.upto) {
+            self.floor = self.floor_next;
+            self.floor_xid = window.upto_xid;
+            self.floor_next = window.upto_seq;
+        }
+        self.seen = window.upto;
+        self.seen_xid = window.upto_xid;
+        self.seen_seq = window.upto_seq;
+        self.after = 0;
+    }
+}
+
+/// The first number of a snapshot's text: all ids below it are over.
+fn xmin(snapshot: &str) -> u64 {
+    snapshot.split(':').next().and_then(|xmin| xmin.parse().ok()).unwrap_or(0)
+}
+
+/// How far a SQLite outbox was read. There is one writer at a time, so the sequence is the order
+/// of commits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Line {
+    pub(super) after: i64,
+}
+
+impl Line {
+    pub(super) fn parse(cursor: &Cursor) -> Result<Self, StoreError> {
+        serde_json::from_str(&cursor.0)
+            .map_err(|_| StoreError::Cell { column: 0, expected: "a cursor of the outbox" })
+    }
+
+    pub(super) fn to_cursor(self) -> Cursor {
+        Cursor(serde_json::to_string(&self).unwrap_or_default())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_floor_rises_only_when_all_that_could_be_below_it_is_over() {
+        let start =
+            r#"{"seen":"1:1:","seen_xid":1,"seen_seq":0,"floor":0,"floor_xid":1,"floor_next":0}"#;
+        let mut at = At::parse(&Cursor(start.into())).unwrap_or_else(|e| panic!("{e}"));
+        let window =
+            |upto: &str, xid, seq| Some(Window { upto: upto.into(), upto_xid: xid, upto_seq: seq });
+        at.window = window("10:20:10", 21, 500);
+        at.close();
+        assert_eq!((at.floor, at.floor_xid, at.floor_next), (0, 21, 500));
+        at.window = window("10:40:10", 41, 900);
+        at.close();
+        assert_eq!(at.floor, 0, "transaction 10 may still commit a row below 500");
+        at.window = window("50:50:", 51, 1000);
+        at.close();
+        assert_eq!((at.floor, at.floor_next), (500, 1000));
+        assert_eq!(At::parse(&at.to_cursor()).ok(), Some(at));
+    }
+}

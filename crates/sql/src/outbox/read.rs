@@ -1,0 +1,287 @@
+use std::collections::HashSet;
+
+use bytes::Bytes;
+use chapar_core::port::{Chunk, OutboxDraft, OutboxRow, Track, Tried};
+use sqlx::Row as _;
+use sqlx::postgres::{PgConnection, PgRow};
+
+use crate::error::StoreError;
+use crate::outbox::cursor::{At, Line, Window};
+use crate::outbox::from_json_pairs;
+use crate::statement::Statement;
+use crate::store::Store;
+use crate::value::Row;
+
+/// More than this is not held at once, whatever the number of rows.
+const MOST_BYTES: usize = 16 << 20;
+
+pub(super) async fn read(
+    store: &Store,
+    tracks: &[Track],
+    limit: usize,
+) -> Result<Chunk, StoreError> {
+    let mut chunk = match store.relay_connection().await? {
+        Some(mut conn) => on_postgres(&mut conn, tracks, limit).await?,
+        None => on_sqlite(store, tracks, limit).await?,
+    };
+    join_equal(&mut chunk.tracks);
+    Ok(chunk)
+}
+
+/// Tracks at the same place go on as one.
+fn join_equal(tracks: &mut Vec<Track>) {
+    let mut joined: Vec<Track> = Vec::with_capacity(tracks.len());
+    for track in tracks.drain(..) {
+        match joined.iter_mut().find(|other| other.cursor == track.cursor) {
+            Some(other) => {
+                other.shards.extend(track.shards);
+                other.version += 1;
+            }
+            None => joined.push(track),
+        }
+    }
+    *tracks = joined;
+}
+
+fn moved(track: &Track, cursor: chapar_core::port::Cursor) -> Track {
+    let version = track.version + i64::from(cursor != track.cursor);
+    Track { id: track.id, version, shards: track.shards.clone(), cursor }
+}
+
+async fn on_postgres(
+    conn: &mut PgConnection,
+    tracks: &[Track],
+    limit: usize,
+) -> Result<Chunk, StoreError> {
+    let mut rows: Vec<OutboxRow> = Vec::new();
+    let mut next = Vec::with_capacity(tracks.len());
+    let (mut room, mut bytes, mut any_parked) = (limit, 0, false);
+    let mut places = Vec::with_capacity(tracks.len());
+    let mut opened: Option<Window> = None;
+    for track in tracks {
+        let at = At::parse(&track.cursor)?;
+        let shards: Vec<i16> = track.shards.iter().map(|shard| *shard as i16).collect();
+        if at.window.is_none() && opened.is_none() {
+            opened = open(conn, &at, &shards).await?;
+        }
+        places.push((track, at, shards));
+    }
+    for (track, mut at, shards) in places {
+        // One look for all that have nothing open brings them to the same place.
+        if at.window.is_none() {
+            at.window.clone_from(&opened);
+        }
+        if let Some(window) = &at.window
+            && room > 0
+        {
+            let read = window_rows(conn, &at, window, &shards, room).await?;
+            let all = read.len() < room;
+            let mut cut = false;
+            for row in read {
+                if bytes > MOST_BYTES {
+                    cut = true;
+                    break;
+                }
+                let (row, parked) = postgres_row(&row)?;
+                bytes += row.body.len();
+                at.after = row.seq;
+                any_parked |= parked;
+                room -= 1;
+                rows.push(row);
+            }
+            if all && !cut {
+                at.close();
+            }
+        }
+        next.push(moved(track, at.to_cursor()));
+    }
+    if any_parked {
+        const BEHIND: &str = "select distinct ordering_key from chapar.outbox_parked \
+             where ordering_key = any($1)";
+        let keys: Vec<&str> = rows.iter().filter_map(|row| row.key.as_deref()).collect();
+        let behind: Vec<String> =
+            sqlx::query_scalar(BEHIND).bind(keys).fetch_all(&mut *conn).await?;
+        mark_behind(&mut rows, &behind.into_iter().collect());
+    }
+    Ok(Chunk { rows, tracks: next })
+}
+
+fn mark_behind(rows: &mut [OutboxRow], keys: &HashSet<String>) {
+    for row in rows {
+        row.behind = row.key.as_ref().is_some_and(|key| keys.contains(key));
+    }
+}
+
+async fn open(
+    conn: &mut PgConnection,
+    at: &At,
+    shards: &[i16],
+) -> Result<Option<Window>, StoreError> {
+    const OPEN: &str = "select seq, xid::text, snapshot::text \
+         from chapar.open_window($1::text::pg_snapshot, $2::text::xid8, $3, $4, $5)";
+    let opened = sqlx::query(OPEN)
+        .bind(&at.seen)
+        .bind(at.seen_xid.to_string())
+        .bind(at.seen_seq)
+        .bind(at.floor)
+        .bind(shards)
+        .fetch_optional(conn)
+        .await?;
+    let Some(row) = opened else { return Ok(None) };
+    let wrong = |_| StoreError::Cell { column: 1, expected: "a transaction's id" };
+    let xid: String = row.try_get(1)?;
+    Ok(Some(Window {
+        upto_seq: row.try_get(0)?,
+        upto_xid: xid.parse().map_err(wrong)?,
+        upto: row.try_get(2)?,
+    }))
+}
+
+async fn window_rows(
+    conn: &mut PgConnection,
+    at: &At,
+    window: &Window,
+    shards: &[i16],
+    limit: usize,
+) -> Result<Vec<PgRow>, StoreError> {
+    // Two ranges, each by its own index: numbers that were not given out at the last look, and
+    // the transactions that were running then. Sub-selects make a snapshot's text be read once
+    // and not for each row.
+    const READ: &str = "select o.seq, o.event_id, o.topic, o.tenant, o.ordering_key, o.headers, \
+             o.body, o.written_at, case when o.sealed then null else json_build_array( \
+             o.aggregate_type, o.aggregate_id, o.idempotency_key, o.correlation_id, \
+             o.causation_id)::text end, exists (select from chapar.outbox_parked) \
+         from ( \
+         (select * from chapar.outbox o where o.seq > $1 \
+             and not pg_visible_in_snapshot(o.xid, (select $3::text::pg_snapshot)) \
+             and pg_visible_in_snapshot(o.xid, (select $4::text::pg_snapshot)) \
+             and o.shard = any($5) order by o.seq limit $6) \
+         union all \
+         (select * from chapar.outbox o where o.seq > $2 and o.seq <= $7 \
+             and (o.xid = any((select array(select pg_snapshot_xip($3::text::pg_snapshot)))::xid8[]) \
+                 or (o.xid >= (select pg_snapshot_xmax($3::text::pg_snapshot)) \
+                     and o.xid < (select $8::text::xid8))) \
+             and pg_visible_in_snapshot(o.xid, (select $4::text::pg_snapshot)) \
+             and o.shard = any($5) order by o.seq limit $6) \
+         ) o order by o.seq limit $6";
+    let rows = sqlx::query(READ)
+        .bind(at.seen_seq.max(at.after))
+        .bind(at.floor.max(at.after))
+        .bind(&at.seen)
+        .bind(&window.upto)
+        .bind(shards)
+        .bind(limit as i64)
+        .bind(at.seen_seq)
+        .bind(at.seen_xid.to_string())
+        .fetch_all(conn)
+        .await?;
+    Ok(rows)
+}
+
+fn postgres_row(row: &PgRow) -> Result<(OutboxRow, bool), StoreError> {
+    let written_at: jiff_sqlx::Timestamp = row.try_get(7)?;
+    let body: Vec<u8> = row.try_get(6)?;
+    let headers: &str = row.try_get(5)?;
+    let draft: Option<&str> = row.try_get(8)?;
+    let event_id: &str = row.try_get(1)?;
+    let parsed = OutboxRow {
+        seq: row.try_get(0)?,
+        event_id: id(event_id)?,
+        topic: row.try_get(2)?,
+        tenant: row.try_get(3)?,
+        key: row.try_get(4)?,
+        draft: draft.map(|draft| to_draft(draft, headers)).transpose()?,
+        headers: if draft.is_some() { Vec::new() } else { from_json_pairs(headers) },
+        body: Bytes::from(body),
+        behind: false,
+        tried: Tried::default(),
+        stamp: None,
+        written_at: written_at.to_jiff(),
+    };
+    Ok((parsed, row.try_get(9)?))
+}
+
+async fn on_sqlite(store: &Store, tracks: &[Track], limit: usize) -> Result<Chunk, StoreError> {
+    static READ: Statement = Statement::new(
+        "select seq, event_id, topic, tenant, ordering_key, headers, body, written_at, \
+         case when sealed then null else json_array(aggregate_type, aggregate_id, \
+         idempotency_key, correlation_id, causation_id) end, \
+         exists (select 1 from chapar.outbox_parked p where p.ordering_key = o.ordering_key) \
+         from chapar.outbox o where seq > $1 and shard = any($2) order by seq limit $3",
+    );
+    static LAST: Statement = Statement::new("select coalesce(max(seq), 0) from chapar.outbox");
+    let mut tx = store.begin_read().await?;
+    let last = tx.conn().query(&LAST, vec![]).await?;
+    let last: i64 = last.first().map_or(Ok(0), |row| row.get(0))?;
+    let mut rows = Vec::new();
+    let mut next = Vec::with_capacity(tracks.len());
+    let mut bytes = 0;
+    for track in tracks {
+        let mut at = Line::parse(&track.cursor)?;
+        let room = limit - rows.len();
+        if at.after < last && room > 0 {
+            let shards: Vec<i64> = track.shards.iter().map(|shard| i64::from(*shard)).collect();
+            let args = vec![at.after.into(), shards.into(), (room as i64).into()];
+            let read = tx.conn().query(&READ, args).await?;
+            let mut all = read.len() < room;
+            for row in &read {
+                if bytes > MOST_BYTES {
+                    all = false;
+                    break;
+                }
+                let mut read = common_row(row)?;
+                read.behind = row.get(9)?;
+                bytes += read.body.len();
+                at.after = read.seq;
+                rows.push(read);
+            }
+            // A transaction sees one state: nothing up to `last` was missed.
+            if all {
+                at.after = at.after.max(last);
+            }
+        }
+        next.push(moved(track, at.to_cursor()));
+    }
+    tx.rollback().await?;
+    Ok(Chunk { rows, tracks: next })
+}
+
+/// A row of either database: `seq, event_id, topic, tenant, ordering_key, headers, body,
+/// written_at, draft`.
+pub(super) fn common_row(row: &Row) -> Result<OutboxRow, StoreError> {
+    let headers: String = row.get(5)?;
+    let draft: Option<String> = row.get(8)?;
+    Ok(OutboxRow {
+        seq: row.get(0)?,
+        event_id: id(&row.get::<String>(1)?)?,
+        topic: row.get(2)?,
+        tenant: row.get(3)?,
+        key: row.get(4)?,
+        draft: draft.as_deref().map(|draft| to_draft(draft, &headers)).transpose()?,
+        headers: if draft.is_some() { Vec::new() } else { from_json_pairs(&headers) },
+        body: row.get(6)?,
+        behind: false,
+        tried: Tried::default(),
+        stamp: None,
+        written_at: row.get(7)?,
+    })
+}
+
+fn id(text: &str) -> Result<chapar_core::Id, StoreError> {
+    text.parse().map_err(|_| StoreError::Cell { column: 1, expected: "an event id" })
+}
+
+fn to_draft(draft: &str, facts: &str) -> Result<OutboxDraft, StoreError> {
+    type Fields = (String, String, Option<String>, String, Option<String>);
+    let (aggregate_type, aggregate_id, idempotency_key, correlation_id, causation_id): Fields =
+        serde_json::from_str(draft)
+            .map_err(|_| StoreError::Cell { column: 8, expected: "a draft" })?;
+    Ok(OutboxDraft {
+        aggregate_type,
+        aggregate_id,
+        idempotency_key,
+        correlation_id,
+        causation_id,
+        facts: facts.to_owned(),
+    })
+}
