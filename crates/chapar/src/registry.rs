@@ -112,13 +112,13 @@ impl Registry {
     }
 
     /// Checks what is about to be published, against the closed copy.
-    pub(crate) fn check_written(&self, subject: &str, payload: &Payload) -> Result<(), Violations> {
+    pub fn check_written(&self, subject: &str, payload: &Payload) -> Result<(), Violations> {
         self.check(subject, payload, |compiled| &compiled.writer)
             .map_err(|reason| Violations::one(Code::SchemaInvalid, reason))
     }
 
     /// Checks what has come in, against the schema as it stands.
-    pub(crate) fn check_read(&self, subject: &str, envelope: &Envelope) -> Result<(), String> {
+    pub fn check_read(&self, subject: &str, envelope: &Envelope) -> Result<(), String> {
         self.check(subject, &envelope.payload, |compiled| &compiled.reader)
     }
 
@@ -133,7 +133,12 @@ impl Registry {
         };
         let compiled = entry.compiled().map_err(|error| error.to_string())?;
         let value: Value = serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
-        let Some(error) = which(compiled).iter_errors(&value).next() else { return Ok(()) };
+        let validator = which(compiled);
+        // Nearly all are valid, and saying so is much cheaper than being ready to say why not.
+        if validator.is_valid(&value) {
+            return Ok(());
+        }
+        let Some(error) = validator.iter_errors(&value).next() else { return Ok(()) };
         let pointer = match error.instance_path().as_str() {
             "" => "the payload".to_owned(),
             pointer => pointer.to_owned(),
@@ -186,9 +191,28 @@ fn close(schema: &mut Value) {
         && !fields.contains_key("additionalProperties")
         && !fields.contains_key("unevaluatedProperties")
     {
-        fields.insert("unevaluatedProperties".to_owned(), json!(false));
+        // Where nothing beside it declares fields too, both mean the same, and the first is
+        // much cheaper: it need not remember what was evaluated.
+        let alone = !fields.keys().any(|keyword| IN_PLACE.contains(&keyword.as_str()));
+        let lock = if alone { "additionalProperties" } else { "unevaluatedProperties" };
+        fields.insert(lock.to_owned(), json!(false));
     }
 }
+
+/// The keywords whose schemas look at the same object.
+const IN_PLACE: [&str; 11] = [
+    "$ref",
+    "$dynamicRef",
+    "$recursiveRef",
+    "allOf",
+    "anyOf",
+    "dependentSchemas",
+    "else",
+    "if",
+    "not",
+    "oneOf",
+    "then",
+];
 
 #[cfg(test)]
 mod tests {
@@ -204,6 +228,8 @@ mod tests {
             "allOf": [{ "properties": { "d": {} } }],
         });
         close(&mut schema);
+        assert_eq!(schema["unevaluatedProperties"], false, "the parts of allOf count as well");
+        assert_eq!(schema["properties"]["a"]["additionalProperties"], false);
         let closed = jsonschema::draft202012::new(&schema).expect("it compiles");
         for fine in [json!({}), json!({ "a": { "b": "" }, "list": [{ "c": 1 }], "d": 1 })] {
             assert!(closed.is_valid(&fine), "{fine}");

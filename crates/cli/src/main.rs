@@ -1,6 +1,7 @@
 //! The command `chapar`: data on stdout, everything else on stderr.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the program that prints")]
 
+mod bench;
 mod catalog;
 mod config;
 mod envelope;
@@ -62,6 +63,9 @@ enum Command {
     /// Bring a store's tables up to date.
     #[command(subcommand)]
     Migrate(migrate::Command),
+    /// Measure what Chapar costs, side by side with doing without.
+    #[command(subcommand)]
+    Bench(bench::Command),
     /// Print the configuration in force: defaults, file, environment and the flags of `up`.
     Config(up::Args),
 }
@@ -87,6 +91,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Catalog(command) => catalog::run(command),
         Command::Schema(command) => schema::run(command),
         Command::Migrate(command) => migrate::run(command),
+        Command::Bench(command) => bench::run(command),
         Command::Config(args) => config::print(args.over(config)?.0),
     }
 }

@@ -78,7 +78,15 @@ pub struct Envelope {
 impl Envelope {
     /// The versioned subject: `event_type` and `.v<version>`.
     pub fn subject(&self) -> String {
-        format!("{}.v{}", self.event_type, self.version)
+        // On the way of every event, where formatting would be felt.
+        let mut subject = String::with_capacity(self.event_type.len() + 4);
+        subject.push_str(&self.event_type);
+        subject.push_str(".v");
+        match char::from_digit(self.version, 10) {
+            Some(digit) => subject.push(digit),
+            None => subject.push_str(&self.version.to_string()),
+        }
+        subject
     }
 
     /// What it hands on to the events it causes.

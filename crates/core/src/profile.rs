@@ -259,8 +259,10 @@ impl Profile {
         if self.exceptions.contains_key(text) {
             return Subject::exception(text);
         }
-        let tokens: Vec<String> = self.services.values().cloned().collect();
-        Subject::parse_with(self.grammar, &tokens, text)
+        let known = |service: &str| {
+            self.services.is_empty() || self.services.values().any(|token| token == service)
+        };
+        Subject::parse_among(self.grammar, &known, text)
     }
 
     /// The retention class of a subject.

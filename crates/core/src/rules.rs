@@ -296,8 +296,14 @@ fn other_payload_tenant(envelope: &Envelope, profile: &Profile) -> Option<String
     if profile.payload_tenant_fields.is_empty() {
         return None;
     }
+    // Looking for the names is much cheaper than reading the fields. An escape may hide one.
+    let text = raw.get();
+    let named = |field: &String| text.contains(field.as_str());
+    if !text.contains('\\') && !profile.payload_tenant_fields.iter().any(named) {
+        return None;
+    }
     let visitor = OtherTenant { fields: &profile.payload_tenant_fields, tenant: &envelope.tenant };
-    let mut json = serde_json::Deserializer::from_str(raw.get());
+    let mut json = serde_json::Deserializer::from_str(text);
     // A payload that is no object has no tenant field; its shape is the schema's business.
     serde::Deserializer::deserialize_any(&mut json, visitor).unwrap_or(None)
 }

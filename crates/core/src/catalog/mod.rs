@@ -95,6 +95,8 @@ pub struct Event {
     pub encoding: Encoding,
     /// Whether its envelope says how an AI came to it.
     pub provenance: bool,
+    /// Whether it happens at most once for its key, which makes the key its idempotency key.
+    pub once: bool,
     /// Set where nobody new should read it.
     pub deprecated: Option<Deprecation>,
     /// Who reads it.

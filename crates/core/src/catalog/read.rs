@@ -87,6 +87,7 @@ fn event(
     let payload = fields.choice("payload", PayloadStyle::NAMES).or(defaults.payload);
     let key = fields.optional_text("key").or_else(|| defaults.key.clone());
     let provenance = fields.flag("provenance");
+    let once = fields.flag("once");
     let subject = text.as_deref().and_then(|text| {
         let parsed = profile.subject(text);
         if let Err(error) = &parsed {
@@ -154,6 +155,7 @@ fn event(
         payload: payload.unwrap_or(PayloadStyle::Fat),
         encoding,
         provenance,
+        once,
         deprecated,
         consumers,
         changes,
