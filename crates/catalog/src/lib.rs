@@ -14,7 +14,8 @@
 //!
 //! [`load`] reads all of it and finds every mistake with its line. What is generated comes from
 //! the same [`Loaded`] catalog: [topics, subscriptions and grants](inventory), an
-//! [AsyncAPI document](asyncapi), a [documentation site](docs) and a [picture](graph). The
+//! [AsyncAPI document](asyncapi), a [documentation site](docs), a [picture](graph) and
+//! [Rust types](rust). The
 //! [gate] compares it with what was released.
 
 pub mod asyncapi;
@@ -27,6 +28,7 @@ mod json;
 mod load;
 mod proto;
 mod refs;
+pub mod rust;
 mod schema;
 
 pub use bundle::bundle;

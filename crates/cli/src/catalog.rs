@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
-use chapar_catalog::{Loaded, asyncapi, docs, graph, inventory};
+use chapar_catalog::{Loaded, asyncapi, docs, graph, inventory, rust};
 use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
@@ -33,6 +33,12 @@ pub(crate) enum Command {
     Docs(Target),
     /// Who publishes to whom, as SVG.
     Graph(Target),
+    /// The payloads as Rust types, generated from the schemas.
+    #[command(after_help = "\
+Examples:
+  chapar catalog rust --system melmastoon --out systems/melmastoon/src/events/generated.rs
+  chapar catalog rust --dir systems/melmastoon | diff - systems/melmastoon/src/events/generated.rs")]
+    Rust(Target),
 }
 
 #[derive(Args)]
@@ -113,6 +119,9 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         }),
         Command::Graph(target) => {
             with(&target, |loaded| write_out(&target, &graph::svg(&loaded.catalog)))
+        }
+        Command::Rust(target) => {
+            with(&target, |loaded| write_out(&target, &rust::source(loaded)))
         }
         Command::Docs(target) => {
             let Some(folder) = target.out.clone() else {

@@ -39,7 +39,7 @@ async fn record(event: Arc<Envelope>, cx: &mut Cx) -> Result<(), Failure> {
     match topic.as_str() {
         BookingConfirmed::SUBJECT => {
             let booking: BookingConfirmed = event.payload.parse()?;
-            add(cx, 1, 0, booking.price.amount_minor).await
+            add(cx, 1, 0, booking.amount_minor).await
         }
         BookingCancelled::SUBJECT => add(cx, 0, 1, 0).await,
         _ => Ok(()),

@@ -1,10 +1,10 @@
 //! `billing-service`: keeps the books of a booking.
 
 use chapar::sql::Value;
-use chapar::{App, Cx, Failure};
+use chapar::{App, Cx, Event, Failure};
 
 use crate::Config;
-use crate::events::{BookingConfirmed, ChargePosted, Confirmation, FolioOpened};
+use crate::events::{BookingConfirmed, BookingConfirmedStatus, FolioChargePosted, FolioOpened};
 
 /// The service's name.
 pub const SERVICE: &str = "billing-service";
@@ -26,16 +26,19 @@ async fn open_folio(booking: BookingConfirmed, cx: &mut Cx) -> Result<(), Failur
         cx.now().as_microsecond().into(),
     ];
     cx.tx().execute(OPEN, args).await?;
-    let amount = booking.price.amount_minor;
+    let amount = booking.amount_minor;
     post(cx, &folio_id, "charge", ("guest", "revenue"), amount).await?;
-    if booking.status == Confirmation::Confirmed {
+    if booking.status == BookingConfirmedStatus::Confirmed {
         post(cx, &folio_id, "payment", ("card_clearing", "guest"), amount).await?;
     }
     let reservation_id = booking.reservation_id.clone();
     let guest_id = booking.guest.guest_id;
-    cx.emit(FolioOpened { reservation_id, folio_id: folio_id.clone(), guest_id }).await?;
-    let BookingConfirmed { reservation_id, price, .. } = booking;
-    cx.emit(ChargePosted { reservation_id, folio_id, price }).await
+    cx.emit(FolioOpened::new(reservation_id, folio_id.clone(), guest_id)).await?;
+    let BookingConfirmed { reservation_id, amount_minor, currency, .. } = booking;
+    // A folio has many charges, and one for the stay.
+    let intent = format!("{folio_id}:stay");
+    let charge = FolioChargePosted::new(reservation_id, folio_id, amount_minor, currency);
+    cx.emit(charge.for_tenant(cx.tenant()).idempotency_key(intent)).await
 }
 
 /// Both sides in one statement: an entry that does not balance cannot be written.

@@ -5,7 +5,7 @@ use chapar::{App, Chapar, Cx, Failure, StoreError, Tenant};
 
 use crate::Config;
 use crate::events::{
-    AllocationCommitted, AllocationReleased, BookingCancelled, BookingHeld, OversellBlocked, Stay,
+    AllocationCommitted, AllocationReleased, BookingCancelled, BookingHeld, OversellBlocked,
 };
 
 /// The service's name.
@@ -50,13 +50,24 @@ async fn allocate(held: BookingHeld, cx: &mut Cx) -> Result<(), Failure> {
         return Ok(());
     }
     if let Err(reason) = take_nights(&held, cx).await? {
-        let BookingHeld { reservation_id, stay, .. } = held;
-        return cx.emit(OversellBlocked { reservation_id, stay, reason: reason.to_owned() }).await;
+        let BookingHeld { reservation_id, property_id, room_id, check_in, nights, .. } = held;
+        let reason = reason.to_owned();
+        let blocked =
+            OversellBlocked::new(reservation_id, property_id, room_id, check_in, nights, reason);
+        return cx.emit(blocked).await;
     }
     cx.tx().execute(SOLD, booking).await?;
-    let allocation_id = allocation_id(&held.reservation_id);
-    let BookingHeld { reservation_id, stay, .. } = held;
-    cx.emit(AllocationCommitted { reservation_id, allocation_id, stay }).await
+    let allocation = allocation_id(&held.reservation_id);
+    let BookingHeld { reservation_id, property_id, room_id, check_in, nights, .. } = held;
+    let committed = AllocationCommitted::new(
+        reservation_id,
+        allocation,
+        property_id,
+        room_id,
+        check_in,
+        nights,
+    );
+    cx.emit(committed).await
 }
 
 /// All nights or none; what stands in the way is not an error of the database, which would
@@ -70,15 +81,14 @@ async fn take_nights(held: &BookingHeld, cx: &mut Cx) -> Result<Result<(), &'sta
         select $1, $2, $3, $4 + n, $6 from night where true on conflict do nothing";
     const GIVE_BACK: &str =
         "delete from inventory_allocations where tenant = $1 and reservation = $2";
-    let Stay { property_id, room_id, nights, .. } = &held.stay;
     let mut args: Vec<Value> =
-        vec![cx.tenant().as_str().into(), property_id.into(), room_id.into()];
+        vec![cx.tenant().as_str().into(), (&held.property_id).into(), (&held.room_id).into()];
     if cx.tx().fetch_optional(ROOM, args.clone()).await?.is_none() {
         return Ok(Err("there is no such room"));
     }
-    let first = held.stay.first_night();
-    args.extend([first.into(), (*nights).into(), (&held.reservation_id).into()]);
-    if cx.tx().execute(TAKE, args).await? == u64::from(*nights) {
+    let first = held.stay().first_night();
+    args.extend([first.into(), held.nights.into(), (&held.reservation_id).into()]);
+    if i64::try_from(cx.tx().execute(TAKE, args).await?) == Ok(held.nights) {
         return Ok(Ok(()));
     }
     let booking = booking(cx, &held.reservation_id);
@@ -103,13 +113,9 @@ async fn release(cancelled: BookingCancelled, cx: &mut Cx) -> Result<(), Failure
         cx.noop();
         return Ok(());
     }
-    cx.emit(AllocationReleased {
-        allocation_id: allocation_id(&cancelled.reservation_id),
-        reservation_id: cancelled.reservation_id,
-        nights_released: nights as i64,
-        reason: cancelled.reason,
-    })
-    .await
+    let allocation = allocation_id(&cancelled.reservation_id);
+    let (booking, reason) = (cancelled.reservation_id, cancelled.reason.into());
+    cx.emit(AllocationReleased::new(booking, allocation, nights as i64, reason)).await
 }
 
 fn booking(cx: &Cx, reservation: &str) -> Vec<Value> {

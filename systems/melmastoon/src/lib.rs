@@ -50,6 +50,9 @@ pub use vendor::Vendors;
 /// Under which name the tables of the hotel are migrated.
 pub const OWNER: &str = "melmastoon";
 
+/// The hotel's contracts, as they were released.
+pub const CONTRACTS: &str = include_str!("../contracts.json");
+
 /// How the hotel runs.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -101,7 +104,6 @@ pub fn app(app: App, config: &Config) -> App {
 
 /// The backbone of the hotel on a store: its profile, its dialect and its contracts.
 pub fn backbone(store: Store) -> Chapar {
-    const CONTRACTS: &str = include_str!("../contracts.json");
     let registry = Registry::from_bundle(CONTRACTS).expect("the bundle is tested to be current");
     let profile = Profile::builtin("melmastoon").expect("the profile is built in");
     let producer = Producer { service: "melmastoon".into(), ..Producer::default() };

@@ -1,10 +1,12 @@
 //! `lock-integration-service`: issues keys for paid bookings.
 
-use chapar::{App, Cx, EffectOutcome, EffectTask, Failure};
+use chapar::{App, Cx, EffectOutcome, EffectTask, Event, Failure};
 use serde::{Deserialize, Serialize};
 
 use crate::Config;
-use crate::events::{BookingConfirmed, Confirmation, KeyIssued, LockVendorError};
+use crate::events::{
+    BookingConfirmed, BookingConfirmedStatus, KeyCredentialIssued, LockVendorError,
+};
 
 /// The service's name.
 pub const SERVICE: &str = "lock-integration-service";
@@ -27,12 +29,12 @@ struct KeyRequest {
 
 async fn request_key(booking: BookingConfirmed, cx: &mut Cx) -> Result<(), Failure> {
     // Who pays on arrival gets the key on arrival.
-    if booking.status == Confirmation::ConfirmedCashPending {
+    if booking.status == BookingConfirmedStatus::ConfirmedCashPending {
         cx.noop();
         return Ok(());
     }
     let key = format!("key_{}:issue", booking.reservation_id);
-    let (reservation_id, room_id) = (booking.reservation_id, booking.stay.room_id);
+    let (reservation_id, room_id) = (booking.reservation_id, booking.room_id);
     cx.effect(ISSUE_KEY, &key, &KeyRequest { reservation_id, room_id }).await
 }
 
@@ -43,7 +45,9 @@ async fn key_issued(outcome: EffectOutcome, cx: &mut Cx) -> Result<(), Failure> 
     let answer = match outcome.result {
         Ok(answer) => answer,
         Err(reason) => {
-            return cx.emit(LockVendorError { reservation_id, room_id, reason }).await;
+            let intent = format!("{reservation_id}:key_error");
+            let error = LockVendorError::new(reservation_id, room_id, reason);
+            return cx.emit(error.for_tenant(cx.tenant()).idempotency_key(intent)).await;
         }
     };
     let credential_id = answer["reference"].as_str().unwrap_or_default().to_owned();
@@ -54,5 +58,7 @@ async fn key_issued(outcome: EffectOutcome, cx: &mut Cx) -> Result<(), Failure> 
         cx.now().as_microsecond().into(),
     ];
     cx.tx().execute(ISSUED, args).await?;
-    cx.emit(KeyIssued { reservation_id, credential_id, room_id }).await
+    let intent = format!("{reservation_id}:key");
+    let issued = KeyCredentialIssued::new(reservation_id, credential_id, room_id);
+    cx.emit(issued.for_tenant(cx.tenant()).idempotency_key(intent)).await
 }

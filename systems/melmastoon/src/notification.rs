@@ -1,6 +1,6 @@
 //! `notification-service`: tells guests what became of their booking.
 
-use chapar::{App, Chapar, Cx, EffectOutcome, EffectTask, Failure, StoreError};
+use chapar::{App, Chapar, Cx, EffectOutcome, EffectTask, Event, Failure, StoreError};
 use serde::{Deserialize, Serialize};
 
 use crate::Config;
@@ -64,7 +64,7 @@ async fn send(
 ) -> Result<(), Failure> {
     const TEMPLATE: &str =
         "select subject from notification_templates where locale = $1 and kind = $2";
-    let Guest { guest_id, locale } = guest;
+    let Guest { guest_id, locale, .. } = guest;
     let found = cx.tx().fetch_optional(TEMPLATE, vec![(&locale).into(), kind.into()]).await?;
     let Some(row) = found else {
         return Err(Failure::rule(format!(
@@ -97,8 +97,13 @@ async fn sent(outcome: EffectOutcome, cx: &mut Cx) -> Result<(), Failure> {
     ];
     cx.tx().execute(RECORD, args).await?;
     let Message { message_id, reservation_id, template, locale, .. } = message;
-    match outcome.result {
-        Ok(_) => cx.emit(MessageDispatched { reservation_id, message_id, template, locale }).await,
-        Err(reason) => cx.emit(MessageBounced { reservation_id, message_id, reason }).await,
-    }
+    let tenant = cx.tenant().clone();
+    let intent = message_id.clone();
+    let told = match outcome.result {
+        Ok(_) => {
+            MessageDispatched::new(reservation_id, message_id, template, locale).for_tenant(&tenant)
+        }
+        Err(reason) => MessageBounced::new(reservation_id, message_id, reason).for_tenant(&tenant),
+    };
+    cx.emit(told.idempotency_key(intent)).await
 }

@@ -12,7 +12,7 @@ use tracing::error;
 
 use crate::Config;
 use crate::events::{
-    AllocationCommitted, BookingCancelled, BookingHeld, CapturedRail, IntentCaptured,
+    AllocationCommitted, BookingCancelled, BookingHeld, IntentCaptured, IntentCapturedRail,
     IntentCreated, IntentFailed, IntentRefunded, Price, Rail,
 };
 
@@ -51,11 +51,7 @@ async fn know_price(held: BookingHeld, cx: &mut Cx) -> Result<(), Failure> {
         on conflict (tenant, reservation) do update set amount_minor = excluded.amount_minor, \
         currency = excluded.currency, rail = excluded.rail";
     let mut args = intent(cx, &held.reservation_id);
-    let rail = match held.rail {
-        Rail::Card => "card",
-        Rail::Cash => CASH,
-    };
-    args.extend([held.price.amount_minor.into(), held.price.currency.into(), rail.into()]);
+    args.extend([held.amount_minor.into(), held.currency.into(), held.rail.as_str().into()]);
     cx.tx().execute(KNOW, args).await?;
     begin(cx, &held.reservation_id).await
 }
@@ -76,16 +72,17 @@ async fn begin(cx: &mut Cx, reservation: &str) -> Result<(), Failure> {
     let args = intent(cx, reservation);
     let Some(row) = cx.tx().fetch_optional(BEGIN, args).await? else { return Ok(()) };
     let (price, cash) = (price(&row)?, row.get::<String>(2)? == CASH);
-    cx.emit(IntentCreated {
-        reservation_id: reservation.to_owned(),
-        intent_id: intent_id(reservation),
-        price: price.clone(),
-        rail: if cash { Rail::Cash } else { Rail::Card },
-    })
+    cx.emit(IntentCreated::new(
+        reservation.to_owned(),
+        intent_id(reservation),
+        price.amount_minor,
+        price.currency.clone(),
+        if cash { Rail::Cash } else { Rail::Card },
+    ))
     .await?;
     if cash {
         set_state(cx, reservation, "captured").await?;
-        return emit_captured(cx, reservation, price, CapturedRail::CashPending).await;
+        return emit_captured(cx, reservation, price, IntentCapturedRail::CashPending).await;
     }
     let charge = Charge { reservation_id: reservation.to_owned(), price };
     cx.effect(CAPTURE, &format!("{}:capture", intent_id(reservation)), &charge).await
@@ -107,14 +104,14 @@ async fn captured(outcome: EffectOutcome, cx: &mut Cx) -> Result<(), Failure> {
         Ok(answer) => answer,
         Err(reason) => {
             let intent_id = intent_id(&reservation_id);
-            return cx.emit(IntentFailed { reservation_id, intent_id, reason }).await;
+            return cx.emit(IntentFailed::new(reservation_id, intent_id, reason)).await;
         }
     };
     let mut args = intent(cx, &reservation_id);
     let reference = answer["reference"].as_str().unwrap_or_default();
     args.extend([price.amount_minor.into(), reference.into(), cx.now().as_microsecond().into()]);
     cx.tx().execute(RECORD, args).await?;
-    emit_captured(cx, &reservation_id, price.clone(), CapturedRail::Card).await?;
+    emit_captured(cx, &reservation_id, price.clone(), IntentCapturedRail::Card).await?;
     if cancelled {
         return refund(cx, &reservation_id, price).await;
     }
@@ -153,18 +150,20 @@ async fn refunded(outcome: EffectOutcome, cx: &mut Cx) -> Result<(), Failure> {
     }
     set_state(cx, &reservation_id, "refunded").await?;
     let intent_id = intent_id(&reservation_id);
-    cx.emit(IntentRefunded { reservation_id, intent_id, price }).await
+    let Price { amount_minor, currency } = price;
+    cx.emit(IntentRefunded::new(reservation_id, intent_id, amount_minor, currency)).await
 }
 
 async fn emit_captured(
     cx: &mut Cx,
     reservation: &str,
     price: Price,
-    rail: CapturedRail,
+    rail: IntentCapturedRail,
 ) -> Result<(), Failure> {
     let intent_id = intent_id(reservation);
-    let reservation_id = reservation.to_owned();
-    cx.emit(IntentCaptured { reservation_id, intent_id, price, rail }).await
+    let Price { amount_minor, currency } = price;
+    let booking = reservation.to_owned();
+    cx.emit(IntentCaptured::new(booking, intent_id, amount_minor, currency, rail)).await
 }
 
 async fn set_state(cx: &mut Cx, reservation: &str, state: &str) -> Result<(), Failure> {

@@ -21,9 +21,9 @@ async fn record(held: BookingHeld, cx: &mut Cx) -> Result<(), Failure> {
     let args = vec![
         cx.tenant().as_str().into(),
         held.reservation_id.into(),
-        held.stay.nights.into(),
-        held.price.amount_minor.into(),
-        held.price.currency.into(),
+        held.nights.into(),
+        held.amount_minor.into(),
+        held.currency.into(),
         cx.now().as_microsecond().into(),
     ];
     cx.tx().execute(RECORD, args).await?;

@@ -166,7 +166,7 @@ impl Generator {
             room: (room + 1).to_string(),
             check_in: OPENING.saturating_add(day.min(2_900_000).days()),
             nights: nights as u32,
-            guest: Guest { guest_id: format!("guest_{n:06}"), locale: locale.to_owned() },
+            guest: Guest::new(format!("guest_{n:06}"), locale.to_owned()),
             amount_minor: (40 + (dice >> 40) as i64 % 160) * 100 * nights as i64,
             currency: "USD".to_owned(),
             rail: if percent(32, CASH_SHARE) { Rail::Cash } else { Rail::Card },

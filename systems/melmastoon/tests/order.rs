@@ -8,7 +8,7 @@ use common::{HOTEL, Hotel, on_both, stop, until};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use melmastoon::events::{
-    AllocationCommitted, BookingCancelled, BookingHeld, Guest, Price, Rail, Stay,
+    AllocationCommitted, BookingCancelled, BookingCancelledReason, BookingHeld, Guest, Rail,
 };
 use melmastoon::{analytics, inventory, payment};
 
@@ -34,8 +34,14 @@ async fn a_payment_begins_once_whichever_is_known_first(hotel: Hotel) {
     let services = |app, config: &_| payment::register(analytics::register(app, config), config);
     let running = hotel.start(services).await;
     let allocation_id = "alloc_res_1".to_owned();
-    let allocation =
-        AllocationCommitted { reservation_id: "res_1".into(), allocation_id, stay: stay() };
+    let allocation = AllocationCommitted::new(
+        "res_1".into(),
+        allocation_id,
+        "house-1".into(),
+        "1".into(),
+        CHECK_IN,
+        2,
+    );
     append(&hotel, HOTEL, allocation).await;
     append(&hotel, HOTEL, held()).await;
     until("the capture", async || hotel.told("payment.intent.captured", "res_1").await == 1).await;
@@ -83,36 +89,35 @@ async fn until_idle(hotel: &Hotel) {
     .await;
 }
 
-fn stay() -> Stay {
-    Stay {
-        property_id: "house-1".into(),
-        room_id: "1".into(),
-        check_in: Date::constant(2027, 3, 21),
-        nights: 2,
-    }
-}
+const CHECK_IN: Date = Date::constant(2027, 3, 21);
 
 fn guest() -> Guest {
-    Guest { guest_id: "guest_1".into(), locale: "en".into() }
+    Guest::new("guest_1".into(), "en".into())
 }
 
 fn held() -> BookingHeld {
-    BookingHeld {
-        reservation_id: "res_1".into(),
-        stay: stay(),
-        guest: guest(),
-        price: Price { amount_minor: 12_000, currency: "USD".into() },
-        rail: Rail::Card,
-        hold_expires_at: Timestamp::UNIX_EPOCH,
-    }
+    BookingHeld::new(
+        "res_1".into(),
+        "house-1".into(),
+        "1".into(),
+        CHECK_IN,
+        2,
+        guest(),
+        12_000,
+        "USD".into(),
+        Rail::Card,
+        Timestamp::UNIX_EPOCH,
+    )
 }
 
 fn cancelled() -> BookingCancelled {
-    BookingCancelled {
-        reservation_id: "res_1".into(),
-        reason: "hold_expired".into(),
-        stay: stay(),
-        guest: guest(),
-        allocation_id: None,
-    }
+    BookingCancelled::new(
+        "res_1".into(),
+        BookingCancelledReason::HoldExpired,
+        "house-1".into(),
+        "1".into(),
+        CHECK_IN,
+        2,
+        guest(),
+    )
 }

@@ -86,7 +86,7 @@ impl Desk {
                 property_id: request.property,
                 room_id: request.room,
                 check_in: request.check_in,
-                nights: request.nights,
+                nights: request.nights.into(),
             },
             guest: request.guest,
             price: Price { amount_minor: request.amount_minor, currency: request.currency },
@@ -104,33 +104,31 @@ impl Desk {
             (&booking.guest.locale).into(),
             booking.price.amount_minor.into(),
             (&booking.price.currency).into(),
-            rail_name(request.rail).into(),
+            request.rail.as_str().into(),
             now.as_microsecond().into(),
         ];
         if cx.tx().execute(INSERT, args).await? == 0 {
             return Ok(reservation);
         }
-        cx.emit(BookingHeld {
-            reservation_id: reservation.clone(),
-            stay: booking.stay.clone(),
-            guest: booking.guest.clone(),
-            price: booking.price.clone(),
-            rail: request.rail,
-            hold_expires_at: now.saturating_add(self.hold_ttl).unwrap_or(Timestamp::MAX),
-        })
+        let saga::Booking { stay, guest, price } = booking.clone();
+        cx.emit(BookingHeld::new(
+            reservation.clone(),
+            stay.property_id,
+            stay.room_id,
+            stay.check_in,
+            stay.nights,
+            guest,
+            price.amount_minor,
+            price.currency,
+            request.rail,
+            now.saturating_add(self.hold_ttl).unwrap_or(Timestamp::MAX),
+        ))
         .await?;
         let mut saga =
             Saga::start(&mut cx, saga::BOOKING, &reservation, saga::HELD, booking).await?;
         saga.arm(&mut cx, saga::ALLOCATION_DEADLINE, self.allocation_deadline).await?;
         cx.commit().await?;
         Ok(reservation)
-    }
-}
-
-fn rail_name(rail: Rail) -> &'static str {
-    match rail {
-        Rail::Card => "card",
-        Rail::Cash => "cash",
     }
 }
 

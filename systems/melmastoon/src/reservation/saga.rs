@@ -8,8 +8,9 @@ use serde_json::json;
 use super::SERVICE;
 use crate::Config;
 use crate::events::{
-    AllocationCommitted, BookingCancelled, BookingConfirmed, CapturedRail, Confirmation, Guest,
-    IntentCaptured, IntentFailed, LockVendorError, OversellBlocked, Price, Stay,
+    AllocationCommitted, BookingCancelled, BookingCancelledReason as Reason, BookingConfirmed,
+    BookingConfirmedStatus, Guest, IntentCaptured, IntentCapturedRail, IntentFailed,
+    LockVendorError, OversellBlocked, Price, Stay,
 };
 
 pub(super) const BOOKING: SagaKind = SagaKind::new("booking", 1);
@@ -21,7 +22,7 @@ const CANCELLED: &str = "cancelled";
 const RELEASE_ALLOCATION: &str = "release_allocation";
 
 /// What the saga must know to confirm or to cancel.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Booking {
     pub(super) stay: Stay,
     pub(super) guest: Guest,
@@ -57,7 +58,7 @@ async fn allocated(event: AllocationCommitted, cx: &mut Cx) -> Result<(), Failur
 
 async fn not_available(event: OversellBlocked, cx: &mut Cx) -> Result<(), Failure> {
     match under_way(cx, &event.reservation_id).await? {
-        Some(saga) => cancel(saga, "no_availability", cx).await,
+        Some(saga) => cancel(saga, Reason::NoAvailability, cx).await,
         None => Ok(()),
     }
 }
@@ -66,24 +67,29 @@ async fn paid(event: IntentCaptured, cx: &mut Cx) -> Result<(), Failure> {
     // A capture after the cancellation is for the payment service to give back.
     let Some(saga) = under_way(cx, &event.reservation_id).await? else { return Ok(()) };
     let status = match event.rail {
-        CapturedRail::Card => Confirmation::Confirmed,
-        CapturedRail::CashPending => Confirmation::ConfirmedCashPending,
+        IntentCapturedRail::CashPending => BookingConfirmedStatus::ConfirmedCashPending,
+        _ => BookingConfirmedStatus::Confirmed,
     };
     set_state(cx, saga.key(), status.as_str(), None).await?;
-    cx.emit(BookingConfirmed {
-        reservation_id: saga.key().to_owned(),
+    let Booking { stay, guest, price } = saga.data.clone();
+    cx.emit(BookingConfirmed::new(
+        saga.key().to_owned(),
         status,
-        stay: saga.data.stay.clone(),
-        guest: saga.data.guest.clone(),
-        price: saga.data.price.clone(),
-    })
+        stay.property_id,
+        stay.room_id,
+        stay.check_in,
+        stay.nights,
+        guest,
+        price.amount_minor,
+        price.currency,
+    ))
     .await?;
     saga.end(cx, status.as_str(), Outcome::Completed, "the payment is captured").await
 }
 
 async fn not_paid(event: IntentFailed, cx: &mut Cx) -> Result<(), Failure> {
     match under_way(cx, &event.reservation_id).await? {
-        Some(saga) => cancel(saga, "payment_failed", cx).await,
+        Some(saga) => cancel(saga, Reason::PaymentFailed, cx).await,
         None => Ok(()),
     }
 }
@@ -104,7 +110,7 @@ async fn no_key(event: LockVendorError, cx: &mut Cx) -> Result<(), Failure> {
 
 async fn deadline_passed(reservation: String, cx: &mut Cx) -> Result<(), Failure> {
     match under_way(cx, &reservation).await? {
-        Some(saga) if saga.state() == HELD => cancel(saga, "hold_expired", cx).await,
+        Some(saga) if saga.state() == HELD => cancel(saga, Reason::HoldExpired, cx).await,
         _ => Ok(()),
     }
 }
@@ -123,7 +129,7 @@ async fn under_way(cx: &mut Cx, reservation: &str) -> Result<Option<Saga<Booking
 }
 
 /// Undoes what was done. The room is inventory's to give back, which it does on the event.
-async fn cancel(mut saga: Saga<Booking>, reason: &str, cx: &mut Cx) -> Result<(), Failure> {
+async fn cancel(mut saga: Saga<Booking>, reason: Reason, cx: &mut Cx) -> Result<(), Failure> {
     let mut allocation_id = None;
     for step in saga.compensations() {
         match step.name.as_str() {
@@ -135,13 +141,18 @@ async fn cancel(mut saga: Saga<Booking>, reason: &str, cx: &mut Cx) -> Result<()
             }
         }
     }
-    let event = BookingCancelled {
-        reservation_id: saga.key().to_owned(),
-        reason: reason.to_owned(),
-        stay: saga.data.stay.clone(),
-        guest: saga.data.guest.clone(),
-        allocation_id,
-    };
+    let Booking { stay, guest, .. } = saga.data.clone();
+    let mut event = BookingCancelled::new(
+        saga.key().to_owned(),
+        reason,
+        stay.property_id,
+        stay.room_id,
+        stay.check_in,
+        stay.nights,
+        guest,
+    );
+    event.allocation_id = allocation_id;
+    let reason = reason.as_str();
     set_state(cx, saga.key(), CANCELLED, Some(reason)).await.map_err(|f| saga.stuck(f))?;
     cx.emit(event).await.map_err(|f| saga.stuck(f))?;
     saga.end(cx, CANCELLED, Outcome::Compensated, reason).await

@@ -106,7 +106,7 @@ impl Hotel {
             room: room.to_string(),
             check_in: Date::constant(2027, 3, 21),
             nights: 2,
-            guest: Guest { guest_id: "guest_1".into(), locale: "fa".into() },
+            guest: Guest::new("guest_1".into(), "fa".into()),
             amount_minor: 12_000,
             currency: "USD".into(),
             rail,
