@@ -85,7 +85,7 @@ pub fn run(contracts: &str, turn: Duration) -> Result<Report> {
             let envelope = black_box(&envelope);
             rules::check_topic(envelope, &topic)?;
             rules::check(envelope, &profile, true)?;
-            registry.check_read(SUBJECT, envelope).map_err(anyhow::Error::msg)
+            Ok(registry.check_read(SUBJECT, envelope)?)
         }),
         Contestant::repeated(WRITE, turn, || {
             let envelope = black_box(&envelope);

@@ -20,6 +20,7 @@ pub fn bundle(loaded: &Loaded) -> Bundle {
                 format!("since {}, read {} instead", deprecated.since, deprecated.replaced_by)
             }),
             uri: schema.uri(),
+            earlier: Vec::new(),
             schema: schema.text.clone(),
         })
     });

@@ -161,7 +161,8 @@ impl Chapar {
         let inner = &self.0;
         let subject = draft.subject().to_owned();
         if let Some(registry) = &inner.registry {
-            let contract = registry.may_publish(&subject, Some(&inner.producer.service))?;
+            let entry = registry.may_publish(&subject, Some(&inner.producer.service))?;
+            let contract = &entry.contract;
             self.warn_of_deprecation(contract);
             draft = draft.schema(contract.uri.as_str());
             if contract.thin {
@@ -219,9 +220,9 @@ impl Chapar {
         let mut schema = None;
         if let Some(registry) = &inner.registry {
             // Which service emitted it is not known here: the database's grants say who may.
-            let contract = registry.may_publish(&row.topic, None).map_err(|e| e.to_string())?;
-            self.warn_of_deprecation(contract);
-            schema = Some(contract.uri.clone());
+            let entry = registry.may_publish(&row.topic, None).map_err(|e| e.to_string())?;
+            self.warn_of_deprecation(&entry.contract);
+            schema = Some(entry.contract.uri.clone());
         }
         let payload = std::str::from_utf8(&row.body).map_err(|e| e.to_string())?;
         let parse = |id: &str| id.parse::<Id>().map_err(|e| e.to_string());

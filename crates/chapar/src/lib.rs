@@ -51,7 +51,7 @@ pub use cx::Cx;
 pub use effects::{EffectOutcome, EffectTask};
 pub use failure::Failure;
 pub use metrics::{ConsumerMetrics, Metrics};
-pub use registry::{Registry, RegistryError};
+pub use registry::{BundleSource, FetchError, Refusal, Registry, RegistryError, Token};
 
 /// The README and the guide, compiled so that their samples stay true.
 macro_rules! page {

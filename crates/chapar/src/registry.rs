@@ -1,13 +1,25 @@
 //! The registry: what a system's events must look like, at run time.
 
+mod source;
+
 use std::collections::HashMap;
-use std::sync::OnceLock;
+use std::fmt;
+use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
 
 use chapar_core::bundle::{Bundle, Contract};
 use chapar_core::{Code, Envelope, Payload, Violations};
 use jsonschema::{Draft, Validator};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+pub use source::{BundleSource, FetchError, Token};
+
+/// How long a registry waits before it fetches its bundle again, where nobody says otherwise.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The contracts of a system, from a released [bundle](Bundle).
 ///
@@ -15,14 +27,33 @@ use sha2::{Digest, Sha256};
 /// copy of its schema: a field that nobody declared is a mistake of the producer. What a
 /// consumer reads must fit the schema as it stands, *open*: a field that a newer producer added
 /// is none of its business.
+///
+/// A registry that was [opened](Registry::open) knows where its bundle lies. An event that names
+/// a schema which the bundle does not have makes it fetch the bundle again, at most once a
+/// minute; what is still unknown then is refused. A registry [made from a
+/// text](Registry::from_bundle) has nothing to fetch, and checks by the schema it has.
 #[derive(Debug)]
 pub struct Registry {
-    contracts: HashMap<String, Entry>,
+    current: RwLock<Contracts>,
+    origin: Option<Origin>,
 }
 
+/// Where a bundle comes from, and when it was last fetched again.
 #[derive(Debug)]
-struct Entry {
-    contract: Contract,
+struct Origin {
+    source: BundleSource,
+    patience: Duration,
+    /// Held while fetching, so that a hundred events of a new schema fetch it once.
+    fetched: Mutex<Option<Instant>>,
+}
+
+#[derive(Debug, Default)]
+struct Contracts(HashMap<String, Arc<Entry>>);
+
+/// One contract with what was made of it.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) contract: Contract,
     compiled: OnceLock<Compiled>,
 }
 
@@ -36,6 +67,9 @@ struct Compiled {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
+    /// It did not come.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
     /// It is not a bundle.
     #[error("the bundle cannot be read: {0}")]
     Json(#[from] serde_json::Error),
@@ -55,13 +89,181 @@ pub enum RegistryError {
     },
 }
 
+/// Why an event that came in is not given to a handler.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// It does not fit its schema.
+    Invalid(String),
+    /// It names a schema that the registry does not have; the address, with its hash.
+    UnknownSchema(String),
+}
+
 impl Registry {
     /// Reads a bundle and checks every hash. Schemas are compiled when they are first used.
     pub fn from_bundle(json: &str) -> Result<Self, RegistryError> {
+        Ok(Registry { current: RwLock::new(Contracts::read(json)?), origin: None })
+    }
+
+    /// Fetches a bundle, compiles every schema of it, and remembers where to fetch it again.
+    ///
+    /// ```no_run
+    /// # async fn example() -> Result<(), chapar::RegistryError> {
+    /// use chapar::{BundleSource, Registry};
+    /// let source: BundleSource = "https://contracts.example.org/hotel.json".parse()?;
+    /// let registry = Registry::open(source).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn open(source: BundleSource) -> Result<Self, RegistryError> {
+        let contracts = Contracts::read(&source.fetch().await?)?;
+        contracts.compile()?;
+        let origin = Origin { source, patience: PATIENCE, fetched: Mutex::new(None) };
+        Ok(Registry { current: RwLock::new(contracts), origin: Some(origin) })
+    }
+
+    /// How long to wait before the bundle is fetched again for an event of an unknown schema.
+    /// Default 60 s.
+    pub fn patience(mut self, patience: Duration) -> Self {
+        if let Some(origin) = &mut self.origin {
+            origin.patience = patience;
+        }
+        self
+    }
+
+    /// Compiles every schema, so that a bad one is found at the start and not at the first event.
+    pub fn compile(&self) -> Result<(), RegistryError> {
+        self.contracts().compile()
+    }
+
+    /// Whether there is a contract for a subject.
+    pub fn contains(&self, subject: &str) -> bool {
+        self.contracts().0.contains_key(subject)
+    }
+
+    /// The contract under which a service publishes a subject. Without a service only the
+    /// registration is asked for.
+    pub(crate) fn may_publish(
+        &self,
+        subject: &str,
+        service: Option<&str>,
+    ) -> Result<Arc<Entry>, Violations> {
+        let contracts = self.contracts();
+        let Some(entry) = contracts.0.get(subject) else {
+            let reason = format!("{subject} is not registered; add it to its owner's catalog file");
+            return Err(Violations::one(Code::Unregistered, reason));
+        };
+        let owner = &entry.contract.owner;
+        match service {
+            Some(service) if service != owner => {
+                let reason = format!("{subject} belongs to {owner}, and {service} publishes it");
+                Err(Violations::one(Code::NotOwner, reason))
+            }
+            _ => Ok(entry.clone()),
+        }
+    }
+
+    /// Checks what is about to be published, against the closed copy.
+    pub fn check_written(&self, subject: &str, payload: &Payload) -> Result<(), Violations> {
+        match self.contracts().0.get(subject) {
+            Some(entry) => entry
+                .check(payload, |compiled| &compiled.writer)
+                .map_err(|reason| Violations::one(Code::SchemaInvalid, reason)),
+            None => Ok(()),
+        }
+    }
+
+    /// Checks what has come in, against the schema as it stands.
+    pub fn check_read(&self, subject: &str, envelope: &Envelope) -> Result<(), Refusal> {
+        let contracts = self.contracts();
+        let Some(entry) = contracts.0.get(subject) else { return Ok(()) };
+        if self.origin.is_some()
+            && let Some(uri) = &envelope.schema
+            && !entry.contract.knows(uri)
+        {
+            return Err(Refusal::UnknownSchema(uri.clone()));
+        }
+        entry.check(&envelope.payload, |compiled| &compiled.reader).map_err(Refusal::Invalid)
+    }
+
+    /// Fetches the bundle again for the sake of a schema that it does not have, unless that was
+    /// done a moment ago. The error says why the schema is still unknown.
+    pub(crate) async fn learn(&self, subject: &str, uri: &str) -> Result<(), String> {
+        let knows = || {
+            let contracts = self.contracts();
+            contracts.0.get(subject).is_some_and(|entry| entry.contract.knows(uri))
+        };
+        let Some(origin) = &self.origin else { return Err("there is no bundle to fetch".into()) };
+        let mut fetched = origin.fetched.lock().await;
+        if knows() {
+            return Ok(());
+        }
+        let (source, patience) = (&origin.source, origin.patience);
+        if let Some(at) = *fetched
+            && at.elapsed() < patience
+        {
+            let ago = at.elapsed().as_secs();
+            return Err(format!(
+                "the bundle at {source} was fetched {ago} s ago and does not have it; \
+                 it is fetched at most every {} s",
+                patience.as_secs_f64()
+            ));
+        }
+        *fetched = Some(Instant::now());
+        match self.reload(source).await {
+            Ok(version) => info!(%source, version, "the bundle was fetched again"),
+            Err(error) => {
+                warn!(%source, %error, "the bundle cannot be used; the one before stays");
+                return Err(format!("the bundle at {source} could not be fetched again: {error}"));
+            }
+        }
+        if knows() {
+            return Ok(());
+        }
+        Err(format!("the bundle at {source} was fetched again and does not have it either"))
+    }
+
+    /// Replaces the contracts by those of the bundle as it is now, if all of it can be used.
+    async fn reload(&self, source: &BundleSource) -> Result<String, RegistryError> {
+        let text = source.fetch().await?;
+        let bundle = Contracts::parse(&text)?;
+        let version = bundle.version.clone();
+        let mut contracts = Contracts::of(bundle)?;
+        {
+            // What did not change keeps what was compiled of it.
+            let current = self.contracts();
+            for (subject, entry) in &mut contracts.0 {
+                if let Some(known) = current.0.get(subject)
+                    && known.contract == entry.contract
+                {
+                    *entry = known.clone();
+                }
+            }
+        }
+        contracts.compile()?;
+        *self.current.write().unwrap_or_else(PoisonError::into_inner) = contracts;
+        Ok(version)
+    }
+
+    fn contracts(&self) -> RwLockReadGuard<'_, Contracts> {
+        // Contracts are replaced as a whole: whoever panicked left nothing half done.
+        self.current.read().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Contracts {
+    fn read(json: &str) -> Result<Self, RegistryError> {
+        Self::of(Self::parse(json)?)
+    }
+
+    fn parse(json: &str) -> Result<Bundle, RegistryError> {
         let bundle: Bundle = serde_json::from_str(json)?;
         if bundle.format != Bundle::FORMAT {
             return Err(RegistryError::Format(bundle.format));
         }
+        Ok(bundle)
+    }
+
+    fn of(bundle: Bundle) -> Result<Self, RegistryError> {
         let mut contracts = HashMap::new();
         for contract in bundle.contracts {
             let hash: String = Sha256::digest(contract.schema.as_bytes())
@@ -72,66 +274,34 @@ impl Registry {
                 return Err(RegistryError::Hash(contract.subject));
             }
             let subject = contract.subject.clone();
-            contracts.insert(subject, Entry { contract, compiled: OnceLock::new() });
+            contracts.insert(subject, Arc::new(Entry { contract, compiled: OnceLock::new() }));
         }
-        Ok(Registry { contracts })
+        Ok(Contracts(contracts))
     }
 
-    /// Compiles every schema, so that a bad one is found at the start and not at the first event.
-    pub fn compile(&self) -> Result<(), RegistryError> {
-        for entry in self.contracts.values() {
+    fn compile(&self) -> Result<(), RegistryError> {
+        for entry in self.0.values() {
             entry.compiled()?;
         }
         Ok(())
     }
+}
 
-    /// Whether there is a contract for a subject.
-    pub fn contains(&self, subject: &str) -> bool {
-        self.contracts.contains_key(subject)
-    }
-
-    /// The contract under which a service publishes a subject. Without a service only the
-    /// registration is asked for.
-    pub(crate) fn may_publish(
-        &self,
-        subject: &str,
-        service: Option<&str>,
-    ) -> Result<&Contract, Violations> {
-        let Some(entry) = self.contracts.get(subject) else {
-            let reason = format!("{subject} is not registered; add it to its owner's catalog file");
-            return Err(Violations::one(Code::Unregistered, reason));
-        };
-        let owner = &entry.contract.owner;
-        match service {
-            Some(service) if service != owner => {
-                let reason = format!("{subject} belongs to {owner}, and {service} publishes it");
-                Err(Violations::one(Code::NotOwner, reason))
-            }
-            _ => Ok(&entry.contract),
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refusal::Invalid(reason) => f.write_str(reason),
+            Refusal::UnknownSchema(uri) => write!(f, "the registry does not know {uri}"),
         }
     }
+}
 
-    /// Checks what is about to be published, against the closed copy.
-    pub fn check_written(&self, subject: &str, payload: &Payload) -> Result<(), Violations> {
-        self.check(subject, payload, |compiled| &compiled.writer)
-            .map_err(|reason| Violations::one(Code::SchemaInvalid, reason))
-    }
+impl std::error::Error for Refusal {}
 
-    /// Checks what has come in, against the schema as it stands.
-    pub fn check_read(&self, subject: &str, envelope: &Envelope) -> Result<(), String> {
-        self.check(subject, &envelope.payload, |compiled| &compiled.reader)
-    }
-
-    fn check(
-        &self,
-        subject: &str,
-        payload: &Payload,
-        which: fn(&Compiled) -> &Validator,
-    ) -> Result<(), String> {
-        let (Some(entry), Payload::Json(raw)) = (self.contracts.get(subject), payload) else {
-            return Ok(());
-        };
-        let compiled = entry.compiled().map_err(|error| error.to_string())?;
+impl Entry {
+    fn check(&self, payload: &Payload, which: fn(&Compiled) -> &Validator) -> Result<(), String> {
+        let Payload::Json(raw) = payload else { return Ok(()) };
+        let compiled = self.compiled().map_err(|error| error.to_string())?;
         let value: Value = serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
         let validator = which(compiled);
         // Nearly all are valid, and saying so is much cheaper than being ready to say why not.
@@ -143,11 +313,9 @@ impl Registry {
             "" => "the payload".to_owned(),
             pointer => pointer.to_owned(),
         };
-        Err(format!("{subject}: {pointer}: {error}"))
+        Err(format!("{}: {pointer}: {error}", self.contract.subject))
     }
-}
 
-impl Entry {
     fn compiled(&self) -> Result<&Compiled, RegistryError> {
         if let Some(compiled) = self.compiled.get() {
             return Ok(compiled);

@@ -120,9 +120,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Graph(target) => {
             with(&target, |loaded| write_out(&target, &graph::svg(&loaded.catalog)))
         }
-        Command::Rust(target) => {
-            with(&target, |loaded| write_out(&target, &rust::source(loaded)))
-        }
+        Command::Rust(target) => with(&target, |loaded| write_out(&target, &rust::source(loaded))),
         Command::Docs(target) => {
             let Some(folder) = target.out.clone() else {
                 eprintln!("{}", show::error("say with --out which folder the site goes into"));

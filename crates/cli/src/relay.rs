@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use chapar::{App, Chapar, Producer, Profile, Store, StoreOptions};
+use chapar::{App, BundleSource, Chapar, Producer, Profile, Registry, Store, StoreOptions};
 use chapar_core::dialect::{CloudEvents, Dialect, Learning, Melmastoon};
 use chapar_core::profile::DialectName;
 use chapar_server::Ops;
@@ -31,6 +31,10 @@ pub(crate) struct Args {
     #[arg(long, env = "CHAPAR_PROFILE", value_name = "NAME|FILE")]
     profile: String,
 
+    /// The released contracts that events of chapar.emit must keep: a file, https://, gs:// or s3://.
+    #[arg(long, env = "CHAPAR_CONTRACTS", value_name = "FILE|URL")]
+    contracts: Option<String>,
+
     /// Where /healthz, /readyz and /metrics answer; port 0 takes a free one.
     #[arg(long, env = "CHAPAR_LISTEN", default_value = "127.0.0.1:7071", value_name = "ADDRESS")]
     listen: String,
@@ -44,6 +48,11 @@ const EXAMPLES: &str = "\
 Examples:
   chapar relay --store postgres://relay@db/hotel --profile melmastoon
   chapar relay --store postgres://relay@db/hotel --profile melmastoon --listen 127.0.0.1:0
+  chapar relay --store postgres://relay@db/hotel --profile melmastoon \\
+      --contracts https://contracts.example.org/hotel.json
+
+A server that asks for a bearer token gets the one in CHAPAR_CONTRACTS_TOKEN, or in the file
+that CHAPAR_CONTRACTS_TOKEN_FILE names.
 
 Several relays share the work; one that dies is replaced within five seconds.
 Each uses at most 14 connections, whatever the number of tenants.";
@@ -62,12 +71,23 @@ async fn relay(args: Args) -> Result<ExitCode> {
         bail!("--transport {:?} is not there yet; the only one so far is sql:", args.transport);
     }
     let (profile, dialect) = system(&args.profile)?;
+    let registry = match &args.contracts {
+        Some(place) => {
+            let source: BundleSource = place.parse().context("--contracts")?;
+            Some(Registry::open(source.token_from_env()).await.context("--contracts")?)
+        }
+        None => None,
+    };
     let store = Store::open(&args.store, &StoreOptions::default()).await?;
     store.check_schema().await?;
     store.check_engine_role().await?;
     let owner = process_name("relay");
     let producer = Producer { service: "chapar-relay".into(), ..Producer::default() };
-    let chapar = Chapar::builder(store.clone(), profile, dialect).producer(producer).build();
+    let mut builder = Chapar::builder(store.clone(), profile, dialect).producer(producer);
+    if let Some(registry) = registry {
+        builder = builder.registry(registry);
+    }
+    let chapar = builder.build();
     let transport = Arc::new(SqlTransport::new(store.clone(), &owner));
     let running = App::new(chapar.clone(), transport, owner.clone()).start().await?;
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use chapar_core::bundle::Bundle;
 use clap::Subcommand;
 
 #[derive(Subcommand)]
@@ -21,6 +22,7 @@ pub(crate) enum Command {
     #[command(after_help = "\
 Examples:
   chapar schema bundle --system melmastoon --out contracts.json
+  chapar schema bundle --system melmastoon --after released.json --out contracts.json
   chapar schema bundle --system melmastoon | sha256sum")]
     Bundle {
         /// The system, a folder below `systems`.
@@ -29,6 +31,9 @@ Examples:
         /// Where `systems` lies.
         #[arg(long, value_name = "FOLDER", default_value = ".")]
         root: PathBuf,
+        /// The bundle released before: events of its schemas are still on the way and stay known.
+        #[arg(long, value_name = "FILE")]
+        after: Option<PathBuf>,
         /// Where the bundle goes, instead of stdout.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
@@ -39,11 +44,13 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Diff(args) => diff::run(&args),
         Command::Check(args) => check::run(&args),
-        Command::Bundle { system, root, out } => bundle(&system, &root, out.as_deref()),
+        Command::Bundle { system, root, after, out } => {
+            bundle(&system, &root, after.as_deref(), out.as_deref())
+        }
     }
 }
 
-fn bundle(system: &str, root: &Path, out: Option<&Path>) -> Result<ExitCode> {
+fn bundle(system: &str, root: &Path, after: Option<&Path>, out: Option<&Path>) -> Result<ExitCode> {
     let loaded = chapar_catalog::load(&root.join("systems").join(system))?;
     if !loaded.mistakes.is_empty() {
         for mistake in &loaded.mistakes {
@@ -54,7 +61,14 @@ fn bundle(system: &str, root: &Path, out: Option<&Path>) -> Result<ExitCode> {
         );
         return Ok(ExitCode::FAILURE);
     }
-    let bundle = chapar_catalog::bundle(&loaded);
+    let mut bundle = chapar_catalog::bundle(&loaded);
+    if let Some(after) = after {
+        let before =
+            std::fs::read(after).with_context(|| format!("{} cannot be read", after.display()))?;
+        let before: Bundle = serde_json::from_slice(&before)
+            .with_context(|| format!("{} is not a bundle", after.display()))?;
+        bundle.follow(&before);
+    }
     let text = serde_json::to_string_pretty(&bundle)? + "\n";
     match out {
         None => print!("{text}"),

@@ -53,3 +53,34 @@ fn a_bundle_is_released_only_without_mistakes() {
     let missing = chapar(&root, &["schema", "bundle", "--system", "nowhere"]);
     assert!(!missing.status.success() && missing.stdout.is_empty());
 }
+
+#[test]
+fn a_bundle_keeps_the_schemas_that_were_released_before_it() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let first = chapar(&root, &["schema", "bundle", "--system", "melmastoon"]);
+    let mut before: serde_json::Value = serde_json::from_slice(&first.stdout).unwrap();
+    before["contracts"][0]["uri"] = "schemas://a#sha256-00".into();
+    before["contracts"][0]["earlier"] = serde_json::json!(["schemas://a#sha256-11"]);
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), before.to_string()).unwrap();
+    let path = file.path().display().to_string();
+    let next = chapar(&root, &["schema", "bundle", "--system", "melmastoon", "--after", &path]);
+    let bundle: serde_json::Value = serde_json::from_slice(&next.stdout).unwrap();
+    let earlier = serde_json::json!(["schemas://a#sha256-11", "schemas://a#sha256-00"]);
+    assert_eq!(bundle["contracts"][0]["earlier"], earlier);
+    assert_eq!(bundle["contracts"][1].get("earlier"), None, "what did not change has none");
+}
+
+#[test]
+fn a_relay_without_its_contracts_does_not_start() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let relay = |contracts: &str| {
+        let store = ["relay", "--store", "sqlite::memory:", "--profile", "melmastoon"];
+        let output = chapar(&root, &[&store[..], &["--contracts", contracts]].concat());
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(relay("ftp://a/b").contains("write a path, https://, gs:// or s3://"));
+    assert!(relay("nowhere.json").contains("cannot read nowhere.json"));
+    assert!(relay("README.md").contains("the bundle cannot be read"));
+}

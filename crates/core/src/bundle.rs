@@ -32,11 +32,37 @@ pub struct Contract {
     pub deprecated: Option<String>,
     /// Its schema's address with the SHA-256 of its text.
     pub uri: String,
+    /// The addresses of earlier revisions of the same version. Their events are still on the
+    /// way, and the gate has seen to it that this schema reads them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub earlier: Vec<String>,
     /// The schema, to the letter: the hash is of these bytes.
     pub schema: String,
+}
+
+impl Contract {
+    /// Whether an event whose envelope names this schema can be read by this contract. An
+    /// address without a hash names no particular schema.
+    pub fn knows(&self, uri: &str) -> bool {
+        !uri.contains("#sha256-")
+            || self.uri == uri
+            || self.earlier.iter().any(|known| known == uri)
+    }
 }
 
 impl Bundle {
     /// The form that this program writes and reads.
     pub const FORMAT: u32 = 1;
+
+    /// Takes over what was released before: its schemas are earlier revisions of those here.
+    pub fn follow(&mut self, before: &Bundle) {
+        for contract in &mut self.contracts {
+            let Some(old) = before.contracts.iter().find(|old| old.subject == contract.subject)
+            else {
+                continue;
+            };
+            let known = old.earlier.iter().chain(std::iter::once(&old.uri));
+            contract.earlier = known.filter(|uri| **uri != contract.uri).cloned().collect();
+        }
+    }
 }

@@ -16,6 +16,7 @@ use crate::consumer::Handler;
 use crate::consumer::runner::Runner;
 use crate::cx::Cx;
 use crate::failure::Failure;
+use crate::registry::Refusal;
 
 /// A delivery on its way through a consumer.
 #[derive(Clone)]
@@ -34,6 +35,10 @@ pub(crate) struct Item {
 pub(crate) struct Unusable {
     kind: FailureKind,
     reason: String,
+    /// Id and tenant, where nothing but the payload is in doubt.
+    known: Option<(String, String)>,
+    /// Set where a newer bundle could help.
+    unknown_schema: Option<String>,
 }
 
 /// Which box a released item comes out of.
@@ -61,21 +66,21 @@ pub(crate) struct Failed {
 }
 
 impl Runner {
-    pub(crate) fn item(&self, delivery: Delivery) -> Item {
+    pub(crate) async fn item(&self, delivery: Delivery) -> Item {
         let message = Message {
             topic: Some(delivery.topic.clone()),
             headers: delivery.headers.clone(),
             body: delivery.body.clone(),
         };
-        let envelope = self.decode(&message);
+        let envelope = self.decode_or_learn(&message).await;
         let headers = serde_json::to_string(&delivery.headers).unwrap_or_else(|_| "[]".into());
         let position = delivery.token.position;
         let (event_id, tenant) = match &envelope {
             Ok(envelope) => (envelope.id.to_string(), envelope.tenant.as_str().to_owned()),
             // What cannot be read has no id; its place is as good a name.
-            Err(_) => {
+            Err(unusable) => unusable.known.clone().unwrap_or_else(|| {
                 (format!("{}-{}", position.partition, position.offset), "platform".to_owned())
-            }
+            }),
         };
         Item {
             arrival: Arrival {
@@ -96,29 +101,57 @@ impl Runner {
         }
     }
 
-    /// An item that comes out of one of the boxes.
-    pub(crate) fn boxed(&self, arrival: Arrival, release: Option<Release>) -> Item {
-        let headers = serde_json::from_str(&arrival.headers).unwrap_or_default();
-        let message =
-            Message { topic: Some(arrival.topic.clone()), headers, body: arrival.body.clone() };
-        Item {
-            envelope: self.decode(&message),
-            delivery: None,
-            arrival,
-            attempts: 0,
-            first_failed_at: None,
-            released: release,
+    /// An item that comes out of one of the boxes inside of a transaction, where nothing is
+    /// fetched.
+    pub(crate) fn boxed(&self, arrival: Arrival) -> Item {
+        let envelope = self.decode(&in_box(&arrival));
+        unboxed(arrival, envelope, None)
+    }
+
+    /// An item that is let out of one of the boxes.
+    pub(crate) async fn released(&self, arrival: Arrival, release: Release) -> Item {
+        let envelope = self.decode_or_learn(&in_box(&arrival)).await;
+        unboxed(arrival, envelope, Some(release))
+    }
+
+    /// Reads a message; if it names a schema that the registry does not have, the bundle is
+    /// fetched again first.
+    async fn decode_or_learn(&self, message: &Message) -> Result<Arc<Envelope>, Unusable> {
+        let decoded = self.decode(message);
+        if let Err(Unusable { unknown_schema: Some(uri), .. }) = &decoded
+            && let (Some(registry), Some(topic)) = (self.chapar.registry(), &message.topic)
+        {
+            return match registry.learn(topic, uri).await {
+                Ok(()) => self.decode(message),
+                Err(why) => decoded.map_err(|unusable| {
+                    let reason = format!("{}: {why}", unusable.reason);
+                    Unusable { reason, ..unusable }
+                }),
+            };
         }
+        decoded
     }
 
     fn decode(&self, message: &Message) -> Result<Arc<Envelope>, Unusable> {
-        let unusable = |kind| move |reason: String| Unusable { kind, reason };
+        let unusable = |kind| {
+            move |reason: String| Unusable { kind, reason, known: None, unknown_schema: None }
+        };
         let envelope = self.chapar.dialect().decode(message).map_err(|error| error.to_string());
         let envelope = envelope.map_err(unusable(FailureKind::Undecodable))?;
         self.check(&envelope, message).map_err(unusable(FailureKind::RuleViolation))?;
         if let (Some(registry), Some(topic)) = (self.chapar.registry(), &message.topic) {
-            let checked = registry.check_read(topic, &envelope);
-            checked.map_err(unusable(FailureKind::SchemaInvalid))?;
+            registry.check_read(topic, &envelope).map_err(|refusal| {
+                let (id, tenant) = (envelope.id.to_string(), envelope.tenant.as_str().to_owned());
+                Unusable {
+                    kind: FailureKind::SchemaInvalid,
+                    reason: refusal.to_string(),
+                    known: Some((id, tenant)),
+                    unknown_schema: match refusal {
+                        Refusal::UnknownSchema(uri) => Some(uri),
+                        Refusal::Invalid(_) => None,
+                    },
+                }
+            })?;
         }
         Ok(Arc::new(envelope))
     }
@@ -303,7 +336,7 @@ impl Runner {
         for (saga, key) in cx.take_started() {
             let stashed = cx.tx().conn().unstash(&self.consumer.name, &saga, &key).await?;
             for stashed in stashed {
-                let item = self.boxed(stashed.arrival, None);
+                let item = self.boxed(stashed.arrival);
                 let event = (item.arrival.event_id.as_str(), item.arrival.topic.as_str());
                 let (consumer, tenant) = (&self.consumer.name, &item.arrival.tenant);
                 if cx.tx().conn().claim(consumer, tenant, &[event]).await?.is_empty() {
@@ -335,6 +368,19 @@ fn keys(items: &[Item]) -> Vec<String> {
         items.iter().filter_map(|item| item.arrival.ordering_key.clone()).collect();
     keys.dedup();
     keys
+}
+
+fn in_box(arrival: &Arrival) -> Message {
+    let headers = serde_json::from_str(&arrival.headers).unwrap_or_default();
+    Message { topic: Some(arrival.topic.clone()), headers, body: arrival.body.clone() }
+}
+
+fn unboxed(
+    arrival: Arrival,
+    envelope: Result<Arc<Envelope>, Unusable>,
+    released: Option<Release>,
+) -> Item {
+    Item { envelope, delivery: None, arrival, attempts: 0, first_failed_at: None, released }
 }
 
 fn unusable(item: &Item) -> Failure {

@@ -158,7 +158,7 @@ impl Runner {
         for stashed in tx.conn().take_expired_stash(&self.consumer.name, now, 100).await? {
             let (saga, key) = (&stashed.saga, &stashed.key);
             let failure = Failure::rule(format!("saga {saga} {key} did not start in time"));
-            let item = self.boxed(stashed.arrival, None);
+            let item = self.boxed(stashed.arrival);
             // Its followers were let pass when it was stashed; they are not held back now.
             let letter = self.letter(&item, &failure, now, now);
             tx.conn().bury(&NewDeadLetter { blocks_key: false, ..letter }).await?;
@@ -182,16 +182,16 @@ impl Runner {
             self.expire_stash().await?;
         }
         for stashed in started {
-            let item = self.boxed(stashed.arrival, Some(Release::Stash(stashed.id)));
+            let item = self.released(stashed.arrival, Release::Stash(stashed.id)).await;
             self.apply_released(item).await?;
         }
         for letter in letters {
-            let item = self.boxed(letter.arrival, Some(Release::Letter(letter.id)));
+            let item = self.released(letter.arrival, Release::Letter(letter.id)).await;
             self.apply_released(item).await?;
         }
         for key in keys {
             while let Some((id, arrival)) = self.next_parked(&key).await? {
-                let item = self.boxed(arrival, Some(Release::Parked(id)));
+                let item = self.released(arrival, Release::Parked(id)).await;
                 if !self.apply_released(item).await? {
                     break;
                 }

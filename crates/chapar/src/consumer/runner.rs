@@ -118,7 +118,7 @@ impl Runner {
             },
             fetched = fetched(&mut round.fetching) => {
                 for delivery in fetched? {
-                    let item = self.item(delivery);
+                    let item = self.item(delivery).await;
                     let key = item.arrival.ordering_key.clone().filter(|_| self.consumer.ordered);
                     round.lanes.push(key, item);
                 }

@@ -1,6 +1,7 @@
 //! The road of an event, end to end, on every store.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod bundles;
 mod consume;
 mod contracts;
 mod effects;
