@@ -15,8 +15,8 @@
 //! [`load`] reads all of it and finds every mistake with its line. What is generated comes from
 //! the same [`Loaded`] catalog: [topics, subscriptions and grants](inventory), an
 //! [AsyncAPI document](asyncapi), a [documentation site](docs), a [picture](graph) and
-//! [Rust types](rust). The
-//! [gate] compares it with what was released.
+//! [Rust types](rust). The [gate] compares it with what was released, and [policy] holds it and
+//! the code beside it to what no system may do.
 
 pub mod asyncapi;
 mod bundle;
@@ -26,6 +26,7 @@ pub mod graph;
 pub mod inventory;
 mod json;
 mod load;
+pub mod policy;
 mod proto;
 mod refs;
 pub mod rust;

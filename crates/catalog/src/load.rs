@@ -15,7 +15,7 @@ use crate::schema::{MAX_SCHEMA, Schema};
 const MAX_FILE: usize = 1024 * 1024;
 
 /// How deep folders of schemas may lie.
-const MAX_DEPTH: usize = 16;
+pub(crate) const MAX_DEPTH: usize = 16;
 
 /// A system's contracts as they were found.
 #[derive(Debug)]
@@ -212,6 +212,15 @@ fn profile(
 /// Every file with this ending, sorted. Links to folders are not followed, as they may lead in
 /// circles; pipes and the like are no files, as reading them may never end.
 fn files(folder: &Path, ending: &str, depth: usize) -> Result<Vec<PathBuf>, LoadError> {
+    files_with(folder, &[ending], depth)
+}
+
+/// Every file with one of these endings, likewise.
+pub(crate) fn files_with(
+    folder: &Path,
+    endings: &[&str],
+    depth: usize,
+) -> Result<Vec<PathBuf>, LoadError> {
     let mut found = Vec::new();
     let mut open = vec![(folder.to_owned(), depth)];
     while let Some((folder, depth)) = open.pop() {
@@ -231,7 +240,9 @@ fn files(folder: &Path, ending: &str, depth: usize) -> Result<Vec<PathBuf>, Load
                 if depth > 1 {
                     open.push((path, depth - 1));
                 }
-            } else if path.extension().is_some_and(|found| found == ending) && path.is_file() {
+            } else if path.extension().is_some_and(|found| endings.iter().any(|e| found == *e))
+                && path.is_file()
+            {
                 found.push(path);
             }
         }
@@ -241,7 +252,7 @@ fn files(folder: &Path, ending: &str, depth: usize) -> Result<Vec<PathBuf>, Load
 }
 
 /// The text of a file of bounded size.
-fn text(path: &Path, most: usize) -> Result<Source, Mistake> {
+pub(crate) fn text(path: &Path, most: usize) -> Result<Source, Mistake> {
     let name = shown(path);
     let start = Place::start(name.as_str());
     let mut bytes = Vec::new();
@@ -270,7 +281,7 @@ fn text(path: &Path, most: usize) -> Result<Source, Mistake> {
 }
 
 /// A path the way people and annotations write it.
-fn shown(path: &Path) -> String {
+pub(crate) fn shown(path: &Path) -> String {
     let path = path.strip_prefix(".").unwrap_or(path);
     path.display().to_string().replace('\\', "/")
 }

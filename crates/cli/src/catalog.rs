@@ -1,6 +1,6 @@
 //! `chapar catalog`: a system's events, and what is generated from them.
 
-mod show;
+pub(crate) mod show;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -45,7 +45,7 @@ Examples:
 pub(crate) struct Where {
     /// The system, a folder in `systems` under the root.
     #[arg(long, value_name = "NAME", conflicts_with = "dir")]
-    system: Option<String>,
+    pub(crate) system: Option<String>,
 
     /// The folder of the system.
     #[arg(long, value_name = "PATH")]
@@ -186,7 +186,7 @@ fn with(target: &Target, work: impl FnOnce(&Loaded) -> Result<()>) -> Result<Exi
 }
 
 /// The folders that are meant; never none.
-fn folders(at: &Where) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn folders(at: &Where) -> Result<Vec<PathBuf>, String> {
     if let Some(folder) = &at.dir {
         return Ok(vec![folder.clone()]);
     }
@@ -218,7 +218,7 @@ fn known(systems: &Path) -> Vec<PathBuf> {
     folders
 }
 
-fn usage(complaint: &str) -> ExitCode {
+pub(crate) fn usage(complaint: &str) -> ExitCode {
     eprintln!("{}", show::error(complaint));
     ExitCode::from(USAGE)
 }
@@ -255,7 +255,7 @@ fn write_site(folder: &Path, site: &BTreeMap<String, String>) -> Result<()> {
 }
 
 /// To the standard output; whoever stops reading early has seen enough.
-fn say(text: &str) -> Result<()> {
+pub(crate) fn say(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),

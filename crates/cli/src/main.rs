@@ -3,6 +3,7 @@
 
 mod bench;
 mod catalog;
+mod check;
 mod config;
 mod envelope;
 mod migrate;
@@ -42,6 +43,7 @@ const EXAMPLES: &str = "\
 Examples:
   chapar up                                 the hotel on a SQLite file, with a console in the browser
   chapar up --rate 50 --for 20s --format json
+  chapar check                              every policy over every system of the repository
   chapar envelope show event.json           an event, in whatever dialect it is written
   chapar migrate status --store postgres://localhost/orders";
 
@@ -51,6 +53,9 @@ enum Command {
     Up(up::Args),
     /// Publish what services commit, in a process of its own.
     Relay(relay::Args),
+    /// Hold systems, their contracts and their code to every policy: 0 fine, 1 not, 2 wrong usage.
+    #[command(after_help = check::EXAMPLES)]
+    Check(check::Args),
     /// Read, convert and check events in any dialect.
     #[command(subcommand)]
     Envelope(envelope::Command),
@@ -87,6 +92,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Up(args) => up::run(args, config),
         Command::Relay(args) => relay::run(args),
+        Command::Check(args) => check::run(&args),
         Command::Envelope(command) => envelope::run(command),
         Command::Catalog(command) => catalog::run(command),
         Command::Schema(command) => schema::run(command),

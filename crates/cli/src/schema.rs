@@ -1,6 +1,6 @@
 //! `chapar schema`: the contracts of events, compared and released.
 
-mod check;
+pub(crate) mod check;
 mod diff;
 
 use std::path::{Path, PathBuf};

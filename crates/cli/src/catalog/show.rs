@@ -6,7 +6,7 @@ use std::io::{self, IsTerminal};
 use anyhow::Result;
 use chapar_catalog::Loaded;
 use chapar_catalog::inventory::{Grant, Subscription, Topic};
-use chapar_core::catalog::Catalog;
+use chapar_core::catalog::{Catalog, Place};
 use serde::Serialize;
 use serde_json::json;
 
@@ -124,23 +124,18 @@ pub(super) fn mistakes_json(systems: &[Loaded]) -> Result<String> {
     Ok(format!("{}\n", serde_json::to_string_pretty(&systems)?))
 }
 
-/// Workflow commands, which a pull request shows next to the line.
 pub(super) fn annotations(systems: &[Loaded]) -> String {
+    let mistakes = systems.iter().flat_map(|loaded| &loaded.mistakes);
+    mistakes.map(|m| annotation(&m.place, m.rule.as_str(), &m.message)).collect()
+}
+
+/// A workflow command, which a pull request shows next to the line.
+pub(crate) fn annotation(place: &Place, title: &str, message: &str) -> String {
     let data = |text: &str| text.replace('%', "%25").replace('\r', "%0D").replace('\n', "%0A");
     let property = |text: &str| data(text).replace(':', "%3A").replace(',', "%2C");
-    let mistakes = systems.iter().flat_map(|loaded| &loaded.mistakes);
-    let line = |mistake: &chapar_core::catalog::Mistake| {
-        let place = &mistake.place;
-        format!(
-            "::error file={},line={},col={},title={}::{}\n",
-            property(&place.file),
-            place.line,
-            place.column,
-            property(mistake.rule.as_str()),
-            data(&mistake.message)
-        )
-    };
-    mistakes.map(line).collect()
+    let (file, line, column) = (property(&place.file), place.line, place.column);
+    let (title, message) = (property(title), data(message));
+    format!("::error file={file},line={line},col={column},title={title}::{message}\n")
 }
 
 /// How a check ended, in a line.
@@ -156,16 +151,19 @@ pub(super) fn verdict(loaded: &Loaded) -> String {
     format!("{name}: {mistakes} in {}", counted(files.len(), "file"))
 }
 
-pub(super) fn error(text: &str) -> String {
+pub(crate) fn error(text: &str) -> String {
     format!("{}: {text}", red("error"))
 }
 
-fn counted(count: usize, noun: &str) -> String {
+pub(crate) fn counted(count: usize, noun: &str) -> String {
     format!("{count} {noun}{}", if count == 1 { "" } else { "s" })
 }
 
 /// Columns as wide as their widest cell; the last one is never padded.
-fn table<const N: usize>(head: [&str; N], lines: impl Iterator<Item = Vec<String>>) -> String {
+pub(crate) fn table<const N: usize>(
+    head: [&str; N],
+    lines: impl Iterator<Item = Vec<String>>,
+) -> String {
     let lines: Vec<Vec<String>> = lines.collect();
     let mut widths = head.map(|cell| cell.chars().count());
     for line in &lines {
@@ -187,6 +185,6 @@ fn table<const N: usize>(head: [&str; N], lines: impl Iterator<Item = Vec<String
 }
 
 /// Colours where the data is read by people. The helpers look at the standard error only.
-fn painted(paint: fn(&str) -> String, text: &str) -> String {
+pub(crate) fn painted(paint: fn(&str) -> String, text: &str) -> String {
     if io::stdout().is_terminal() { paint(text) } else { text.to_owned() }
 }

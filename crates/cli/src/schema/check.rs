@@ -1,7 +1,7 @@
 //! `chapar schema check`: the gate that a change of contracts passes in CI.
 
 mod bypass;
-mod git;
+pub(crate) mod git;
 mod print;
 
 use std::collections::BTreeSet;
@@ -115,23 +115,36 @@ fn compared(args: &Check) -> Result<Gate> {
         );
     }
     let audited: BTreeSet<String> = args.audited.iter().cloned().collect();
-    let file = Path::new(&args.against);
+    compare(&args.root, &args.system, &args.against, &new, &audited)
+}
+
+/// Compares a system below the root with a bundle, where such a file is there, else with a
+/// Git revision.
+pub(crate) fn compare(
+    root: &Path,
+    system: &str,
+    against: &str,
+    new: &Loaded,
+    audited: &BTreeSet<String>,
+) -> Result<Gate> {
+    let folder = root.join("systems").join(system);
+    let file = Path::new(against);
     if file.is_file() {
         let bundle = std::fs::read(file).with_context(|| file.display().to_string())?;
         let bundle: Bundle = serde_json::from_slice(&bundle)
             .with_context(|| format!("{} is not a bundle", file.display()))?;
         let old = Released::of_bundle(&bundle, &new.catalog.profile)
             .with_context(|| file.display().to_string())?;
-        return Ok(Gate::compare(&old, &new, &audited));
+        return Ok(Gate::compare(&old, new, audited));
     }
-    let tree = git::Tree::checkout(&args.root, &args.against, &args.system)?;
+    let tree = git::Tree::checkout(root, against, system)?;
     let Some(old_folder) = tree.system() else {
-        eprintln!("{} has no system {}: everything is new", args.against, args.system);
-        return Ok(Gate::compare(&Released::default(), &new, &audited));
+        eprintln!("{against} has no system {system}: everything is new");
+        return Ok(Gate::compare(&Released::default(), new, audited));
     };
     let old = chapar_catalog::load(&old_folder)?;
-    let gate = Gate::compare(&Released::of_catalog(&old), &new, &audited);
-    let gate = with_protos(gate, &new, &old_folder, &folder)?;
+    let gate = Gate::compare(&Released::of_catalog(&old), new, audited);
+    let gate = with_protos(gate, new, &old_folder, &folder)?;
     Ok(relocated(gate, &old_folder, &folder))
 }
 

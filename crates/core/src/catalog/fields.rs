@@ -5,6 +5,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::Declared;
 use super::place::{Mistake, Place, Rule, Source};
 
 /// The fields of one table. Every field that was asked for is known; [`Fields::finish`]
@@ -118,6 +119,11 @@ impl<'m, 't> Fields<'m, 't> {
     pub(super) fn optional_texts(&mut self, field: &'static str) -> Vec<String> {
         let value = self.optional(field);
         self.as_texts(value, field)
+    }
+
+    /// A list of texts that need not be there, and where it stands.
+    pub(super) fn declared(&mut self, field: &'static str) -> Declared {
+        Declared { names: self.optional_texts(field), place: self.place(field) }
     }
 
     fn as_texts(&mut self, value: Option<Value<'t>>, field: &str) -> Vec<String> {

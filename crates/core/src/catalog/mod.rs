@@ -39,7 +39,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use place::{Mistake, Place, Rule, Source};
-pub use system::{Sink, System};
+pub use system::{Sink, System, Vendor};
 
 use crate::profile::{DialectName, Profile};
 use crate::subject::Subject;
@@ -66,7 +66,20 @@ pub struct Service {
     pub group: String,
     /// What it publishes.
     pub events: Vec<Event>,
+    /// Where its code lies: files and folders, seen from the system's folder.
+    pub code: Declared,
+    /// The services that it waits for: calls that are no events.
+    pub calls: Declared,
     /// Where it is declared.
+    pub place: Place,
+}
+
+/// Names from a list of a file, and where the list stands.
+#[derive(Debug, Clone)]
+pub struct Declared {
+    /// The names.
+    pub names: Vec<String>,
+    /// Where the list stands; without one, what it belongs to.
     pub place: Place,
 }
 
@@ -97,6 +110,8 @@ pub struct Event {
     pub provenance: bool,
     /// Whether it happens at most once for its key, which makes the key its idempotency key.
     pub once: bool,
+    /// Whether it belongs to the platform instead of a tenant.
+    pub untenanted: bool,
     /// Set where nobody new should read it.
     pub deprecated: Option<Deprecation>,
     /// Who reads it.

@@ -101,6 +101,8 @@ rules! {
     CrossTenant = "cross-tenant",
     /// An AI event that does not promise provenance.
     Provenance = "provenance",
+    /// An event of no tenant that the system's list for the platform lacks.
+    Untenanted = "untenanted",
     /// A deprecated event without a date or a replacement that exists.
     Deprecation = "deprecation",
     /// An event that speaks another encoding than its system.

@@ -27,6 +27,11 @@ pub(super) fn service(
         }
         let summary = fields.text("summary").unwrap_or_default();
         let group = fields.optional_text("group").unwrap_or_default();
+        let code = fields.declared("code");
+        let calls = fields.declared("calls");
+        for callee in &calls.names {
+            known_service(&mut fields, "calls", callee, profile);
+        }
         let defaults = fields
             .table("defaults")
             .map(|fields| Defaults::read(fields, profile))
@@ -38,7 +43,7 @@ pub(super) fn service(
             events.extend(event(event_fields, &owner, &defaults, profile));
         });
         fields.finish();
-        Some(Service { name: name?, summary, group, events, place })
+        Some(Service { name: name?, summary, group, events, code, calls, place })
     })
 }
 
@@ -88,6 +93,7 @@ fn event(
     let key = fields.optional_text("key").or_else(|| defaults.key.clone());
     let provenance = fields.flag("provenance");
     let once = fields.flag("once");
+    let untenanted = fields.flag("untenanted");
     let subject = text.as_deref().and_then(|text| {
         let parsed = profile.subject(text);
         if let Err(error) = &parsed {
@@ -141,6 +147,11 @@ fn event(
         let message = format!("{subject} is an AI event; say provenance = true");
         fields.mistake(fields.span_of("subject"), Rule::Provenance, message);
     }
+    if untenanted && !matches_any(&profile.platform_subjects, subject.as_str()) {
+        let message =
+            format!("{subject} belongs to no tenant, and platform_subjects does not list it");
+        fields.mistake(fields.span_of("untenanted"), Rule::Untenanted, message);
+    }
     let place = fields.place("subject");
     fields.finish();
     Some(Event {
@@ -156,6 +167,7 @@ fn event(
         encoding,
         provenance,
         once,
+        untenanted,
         deprecated,
         consumers,
         changes,

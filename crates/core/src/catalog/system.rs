@@ -1,5 +1,6 @@
 //! What a system says about itself.
 
+use super::Declared;
 use super::fields::Fields;
 use super::place::{Mistake, Place, Rule, Source};
 use crate::profile::Pattern;
@@ -27,8 +28,24 @@ pub struct System {
     pub publisher: Option<String>,
     /// The account that subscribes for a service, as a template over `{service}`.
     pub subscriber: Option<String>,
+    /// Where code lies that belongs to no single service: files and folders, seen from the
+    /// system's folder.
+    pub code: Option<Declared>,
+    /// The outside parties whose code has one place.
+    pub vendors: Vec<Vendor>,
     /// Where `readers_of_all` stands.
     pub place: Option<Place>,
+}
+
+/// An outside party. Only its adapter may name it in code.
+#[derive(Debug, Clone)]
+pub struct Vendor {
+    /// Its name.
+    pub name: String,
+    /// What betrays it in code, such as `stripe::`.
+    pub marks: Vec<String>,
+    /// The files and folders that may, seen from the system's folder.
+    pub adapter: Declared,
 }
 
 /// A reader that is no service.
@@ -56,6 +73,8 @@ impl System {
                 publisher: fields.optional_text("publisher"),
                 subscriber: fields.optional_text("subscriber"),
                 sinks: Vec::new(),
+                code: Some(fields.declared("code")),
+                vendors: Vec::new(),
                 place: Some(fields.place("readers_of_all")),
             };
             for template in ["publisher", "subscriber"] {
@@ -71,6 +90,13 @@ impl System {
                 let subjects = subjects.iter().map(|text| Pattern::new(text.as_str())).collect();
                 system.sinks.extend(name.map(|name| Sink { name, subjects }));
                 sink.finish();
+            });
+            fields.tables("vendors", |mut vendor| {
+                let name = vendor.text("name");
+                let marks = vendor.texts("marks");
+                let adapter = vendor.declared("adapter");
+                system.vendors.extend(name.map(|name| Vendor { name, marks, adapter }));
+                vendor.finish();
             });
             fields.finish();
             system

@@ -49,6 +49,15 @@ impl Tree {
     }
 }
 
+/// The revision that a change is measured by when none is named: what a pull request is made
+/// against, else the main branch of the origin, else the last commit. None without Git.
+pub(crate) fn base(root: &Path) -> Option<String> {
+    let pulled = std::env::var("GITHUB_BASE_REF").ok().filter(|name| !name.is_empty());
+    let pulled = pulled.map(|name| format!("origin/{name}"));
+    let known = ["origin/HEAD", "origin/main", "origin/master", "HEAD"].map(str::to_owned);
+    pulled.into_iter().chain(known).find(|revision| commit(root, revision).is_ok())
+}
+
 fn commit(root: &Path, revision: &str) -> Result<String> {
     let inside = git(root, &["rev-parse", "--is-inside-work-tree"]);
     inside.with_context(|| format!("{} is not in a Git repository", root.display()))?;

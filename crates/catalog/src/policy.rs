@@ -1,0 +1,155 @@
+//! The policies of a system, each with a code: what no catalog, no contract and no code of a
+//! service may do, whatever else is right with it.
+//!
+//! Facts come from two places. What the catalog declares is exact. Code is looked through, not
+//! understood: see [`Code`](self::code::Code) for what that finds and what it cannot.
+
+mod chains;
+mod code;
+mod requests;
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::Path;
+
+use chapar_compat::Severity;
+use chapar_core::catalog::{Mistake, Place, Rule};
+use serde::{Serialize, Serializer};
+
+use crate::gate::{Finding, Gate};
+use crate::{LoadError, Loaded};
+
+macro_rules! policies {
+    ($($(#[$doc:meta])* $policy:ident = $code:literal,)*) => {
+        /// A policy. The codes never change their meaning; each has a page in `docs/errors`.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        #[non_exhaustive]
+        pub enum Policy { $($(#[$doc])* $policy,)* }
+
+        impl Policy {
+            /// Every policy.
+            pub const ALL: &[Policy] = &[$(Policy::$policy,)*];
+
+            /// The stable code, such as `CH2001`.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Policy::$policy => $code,)* }
+            }
+        }
+    };
+}
+
+policies! {
+    /// A catalog, a schema or a contract that is wrong in itself.
+    Catalog = "CH2000",
+    /// A topic that code or a consumer names and the catalog lacks.
+    Unregistered = "CH2001",
+    /// A service publishes what belongs to another.
+    NotOwner = "CH2002",
+    /// An event of no tenant, outside of the allow-list.
+    Untenanted = "CH2003",
+    /// A cross-tenant topic or reader outside of the register.
+    CrossTenant = "CH2004",
+    /// An AI event without provenance.
+    Provenance = "CH2005",
+    /// An event without a key of its business intent, where the system demands one.
+    IdempotencyKey = "CH2006",
+    /// A released contract changed in a way that needs a version, or that nobody could judge.
+    BreakingChange = "CH2007",
+    /// A consumer no longer gets what its contract says it reads.
+    ConsumerContract = "CH2008",
+    /// Services that wait for services that wait for services.
+    SynchronousChain = "CH2009",
+    /// A request or a reply that is dressed up as an event.
+    RequestReply = "CH2010",
+    /// Code of a vendor outside of its adapter.
+    VendorCode = "CH2011",
+    /// A new version that is not published beside the one it replaces.
+    DualPublish = "CH2012",
+}
+
+/// Something that a policy forbids.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+pub struct Offence {
+    /// Where.
+    #[serde(flatten)]
+    pub place: Place,
+    /// Which policy.
+    pub code: Policy,
+    /// What is wrong, and what to do.
+    pub message: String,
+}
+
+/// What was looked at, and what was found.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct Findings {
+    /// How many files of code were looked through.
+    pub files: usize,
+    /// Everything that is forbidden, by file and line.
+    pub offences: Vec<Offence>,
+}
+
+/// Holds a system to every policy. `gate` is its comparison with what was released, where
+/// there is something to compare with.
+pub fn check(folder: &Path, loaded: &Loaded, gate: Option<&Gate>) -> Result<Findings, LoadError> {
+    let mut found = Found::default();
+    for mistake in &loaded.mistakes {
+        found.add(policy_of(mistake.rule), &mistake.place, &mistake.message);
+    }
+    chains::check(&loaded.catalog, &mut found);
+    requests::check(loaded, &mut found);
+    let files = code::check(folder, &loaded.catalog, &mut found)?;
+    for finding in gate.iter().flat_map(|gate| &gate.findings) {
+        found.changed(finding, folder);
+    }
+    Ok(Findings { files, offences: found.0.into_iter().collect() })
+}
+
+/// Offences in the order of files and lines, each once.
+#[derive(Default)]
+struct Found(BTreeSet<Offence>);
+
+impl Found {
+    fn add(&mut self, code: Policy, place: &Place, message: impl Into<String>) {
+        let Mistake { place, message, .. } = place.mistake(Rule::WrongValue, message);
+        self.0.insert(Offence { place, code, message });
+    }
+
+    fn changed(&mut self, finding: &Finding, folder: &Path) {
+        // The catalog's own mistakes are there already, under the code of their policy.
+        let known = Rule::ALL.iter().any(|rule| rule.as_str() == finding.rule);
+        if known || finding.severity == Severity::Note {
+            return;
+        }
+        let code = match finding.rule.as_str() {
+            "bump-without-dual-publish" => Policy::DualPublish,
+            _ => Policy::BreakingChange,
+        };
+        let start = || Place::start(folder.join("catalog.toml").display().to_string());
+        let place = finding.place.clone().unwrap_or_else(start);
+        let at = [finding.subject.as_str(), finding.pointer.as_str()].join(" ");
+        let message = format!("{}: {} [{}]", at.trim(), finding.reason, finding.rule);
+        self.add(code, &place, message);
+    }
+}
+
+fn policy_of(rule: Rule) -> Policy {
+    match rule {
+        Rule::Owner => Policy::NotOwner,
+        Rule::Untenanted => Policy::Untenanted,
+        Rule::CrossTenant => Policy::CrossTenant,
+        Rule::Provenance => Policy::Provenance,
+        _ => Policy::Catalog,
+    }
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl Serialize for Policy {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
