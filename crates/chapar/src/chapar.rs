@@ -11,6 +11,7 @@ use chapar_sql::{Append, Appended, Conn, Store, StoreError, Tx};
 use serde::Deserialize;
 use tracing::warn;
 
+use crate::metrics::Blocked;
 use crate::registry::Registry;
 
 /// The backbone as one service sees it. Cheap to clone.
@@ -25,6 +26,7 @@ struct Inner {
     registry: Option<Arc<Registry>>,
     clock: Arc<dyn Clock>,
     ids: Arc<dyn Ids>,
+    blocked: Blocked,
 }
 
 /// Why an event was not appended. Nothing was written, and the transaction can only be rolled
@@ -79,6 +81,7 @@ impl Chapar {
             registry: self.0.registry.clone(),
             clock: self.0.clock.clone(),
             ids: self.0.ids.clone(),
+            blocked: self.0.blocked.clone(),
         }))
     }
 
@@ -133,6 +136,11 @@ impl Chapar {
         &self.0.profile
     }
 
+    /// The events that a rule kept from being published, over all services of this process.
+    pub fn blocked(&self) -> &Blocked {
+        &self.0.blocked
+    }
+
     pub(crate) fn registry(&self) -> Option<&Registry> {
         self.0.registry.as_deref()
     }
@@ -157,7 +165,15 @@ impl Chapar {
         self.seal(event.into_draft(&cause.tenant).in_chain(cause))
     }
 
-    fn seal(&self, mut draft: chapar_core::Draft) -> Result<Append, AppendError> {
+    fn seal(&self, draft: chapar_core::Draft) -> Result<Append, AppendError> {
+        let sealed = self.sealed(draft);
+        if let Err(AppendError::Rules(violations)) = &sealed {
+            self.0.blocked.add(violations, &self.0.producer.service);
+        }
+        sealed
+    }
+
+    fn sealed(&self, mut draft: chapar_core::Draft) -> Result<Append, AppendError> {
         let inner = &self.0;
         let subject = draft.subject().to_owned();
         if let Some(registry) = &inner.registry {
@@ -214,13 +230,17 @@ impl Chapar {
         }
         let Some(draft) = row.draft.take() else { return Ok(()) };
         let inner = &self.0;
+        let refused = |violations: Violations| {
+            inner.blocked.add(&violations, &inner.producer.service);
+            violations.to_string()
+        };
         let facts: Facts = serde_json::from_str(&draft.facts)
             .map_err(|e| format!("the facts given to chapar.emit are malformed: {e}"))?;
-        let subject = inner.profile.subject(&row.topic).map_err(|e| e.to_string())?;
+        let subject = inner.profile.subject(&row.topic).map_err(|e| refused(e.into()))?;
         let mut schema = None;
         if let Some(registry) = &inner.registry {
             // Which service emitted it is not known here: the database's grants say who may.
-            let entry = registry.may_publish(&row.topic, None).map_err(|e| e.to_string())?;
+            let entry = registry.may_publish(&row.topic, None).map_err(refused)?;
             self.warn_of_deprecation(&entry.contract);
             schema = Some(entry.contract.uri.clone());
         }
@@ -261,10 +281,9 @@ impl Chapar {
             extensions: Default::default(),
             payload: Payload::from_json_text(payload).map_err(|e| e.to_string())?,
         };
-        rules::check(&envelope, &inner.profile, false).map_err(|e| e.to_string())?;
+        rules::check(&envelope, &inner.profile, false).map_err(refused)?;
         if let Some(registry) = &inner.registry {
-            let checked = registry.check_written(&row.topic, &envelope.payload);
-            checked.map_err(|e| e.to_string())?;
+            registry.check_written(&row.topic, &envelope.payload).map_err(refused)?;
         }
         let message = inner.dialect.encode(&envelope).map_err(|e| e.to_string())?;
         row.headers = message.headers;
@@ -315,6 +334,7 @@ impl ChaparBuilder {
             registry: self.registry,
             clock: self.clock,
             ids: self.ids,
+            blocked: Blocked::default(),
         }))
     }
 }

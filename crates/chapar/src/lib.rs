@@ -50,7 +50,7 @@ pub use consumer::{Consumer, HandlerFn};
 pub use cx::Cx;
 pub use effects::{EffectOutcome, EffectTask};
 pub use failure::Failure;
-pub use metrics::{ConsumerMetrics, Metrics};
+pub use metrics::{Blocked, ConsumerMetrics, Metrics};
 pub use registry::{BundleSource, FetchError, Refusal, Registry, RegistryError, Token};
 
 /// The README and the guide, compiled so that their samples stay true.

@@ -1,6 +1,8 @@
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
+
+use chapar_core::Violations;
 
 /// What an [`App`](crate::App) has done since it started. Cheap to clone and to read.
 #[derive(Debug, Clone, Default)]
@@ -14,6 +16,34 @@ struct Inner {
     timers_fired: AtomicU64,
     effects_done: AtomicU64,
     consumers: Mutex<BTreeMap<String, Arc<ConsumerMetrics>>>,
+}
+
+/// Events that a rule kept from being published, by the code of the rule and the service that
+/// wanted to. Each is worth a page: somebody's program tries what it may not. Cheap to clone.
+#[derive(Debug, Clone, Default)]
+pub struct Blocked(Arc<Mutex<BTreeMap<(&'static str, String), u64>>>);
+
+impl Blocked {
+    /// The most services that are told apart. What comes after counts as `other`: labels of a
+    /// metric must not grow with what programs call themselves.
+    const MOST_SERVICES: usize = 64;
+
+    pub(crate) fn add(&self, violations: &Violations, service: &str) {
+        let mut counts = self.0.lock().unwrap_or_else(|p| p.into_inner());
+        let known = counts.keys().any(|(_, known)| known == service);
+        let services: BTreeSet<&String> = counts.keys().map(|(_, service)| service).collect();
+        let service = if known || services.len() < Self::MOST_SERVICES { service } else { "other" };
+        let service = service.to_owned();
+        for violation in violations.iter() {
+            *counts.entry((violation.code.as_str(), service.clone())).or_default() += 1;
+        }
+    }
+
+    /// Code, service, and how many events.
+    pub fn counts(&self) -> Vec<(&'static str, String, u64)> {
+        let counts = self.0.lock().unwrap_or_else(|p| p.into_inner());
+        counts.iter().map(|((code, service), count)| (*code, service.clone(), *count)).collect()
+    }
 }
 
 /// What one consumer has done.
@@ -80,5 +110,25 @@ impl Metrics {
     /// All duplicates skipped, over all consumers.
     pub fn duplicates(&self) -> u64 {
         self.consumers().iter().map(|(_, consumer)| consumer.duplicates()).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_beyond_the_most_are_counted_together() {
+        let blocked = Blocked::default();
+        let broken = Violations::one(chapar_core::Code::NotOwner, "no".into());
+        for n in 0..100 {
+            blocked.add(&broken, &format!("service-{n:03}"));
+            blocked.add(&broken, "service-000");
+        }
+        let counts = blocked.counts();
+        assert_eq!(counts.len(), Blocked::MOST_SERVICES + 1);
+        assert_eq!(counts.iter().map(|(_, _, count)| count).sum::<u64>(), 200);
+        assert!(counts.contains(&("CH1014", "other".into(), 36)), "{counts:?}");
+        assert!(counts.contains(&("CH1014", "service-000".into(), 101)), "{counts:?}");
     }
 }

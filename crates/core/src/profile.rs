@@ -172,6 +172,7 @@ pub enum Instrument {
     PublishErrors,
     PublishDuration,
     PublishRate,
+    PublishBlocked,
     OutboxUnpublished,
     OutboxOldestUnpublished,
     EventsConsumed,

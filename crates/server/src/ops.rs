@@ -13,6 +13,7 @@ use chapar::{Chapar, Metrics};
 use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -99,6 +100,7 @@ async fn metrics(State(ops): State<Ops>) -> Response {
     );
     let dead = counts.consumers().iter().map(|(_, consumer)| consumer.dead_letters()).sum();
     shown.counter(Instrument::DeadLettered, "Events that failed for good", dead);
+    shown.blocked(ops.0.chapar.blocked().counts());
     shown.plain("chapar_outbox_quarantined", "Events put into quarantine", counts.quarantined());
     match lag.await {
         Ok(lag) => {
@@ -140,6 +142,18 @@ impl Shown<'_> {
         counter.inc_by(count);
         // The text format adds `_total` by itself.
         self.registry.register(name.trim_end_matches("_total"), help, counter);
+    }
+
+    /// One series for each rule and service, and none where nothing was blocked.
+    fn blocked(&mut self, counts: Vec<(&'static str, String, u64)>) {
+        let family = Family::<[(&str, String); 2], Counter>::default();
+        for (code, service, count) in counts {
+            let labels = [("code", code.to_owned()), ("service", service)];
+            family.get_or_create(&labels).inc_by(count);
+        }
+        let name = self.name(Instrument::PublishBlocked);
+        let help = "Events that a rule kept from being published";
+        self.registry.register(name.trim_end_matches("_total"), help, family);
     }
 
     fn gauge(&mut self, instrument: Instrument, help: &str, value: f64) {
