@@ -67,6 +67,7 @@ impl Gate {
         }
         work.bumps();
         work.accepted_versions();
+        work.consumers();
         work.mistakes();
         Gate::of(work.findings)
     }
@@ -356,6 +357,34 @@ impl Work<'_> {
                     let at = (event.subject.as_str(), Some(&consumer.place));
                     self.add(("accepted-version-gone", Severity::Breaking), at, reason, next);
                 }
+            }
+        }
+    }
+
+    /// What consumers read must still be there, whoever changed it.
+    fn consumers(&mut self) {
+        for breach in self.new.breaches() {
+            self.findings.push(Finding {
+                rule: "consumer-contract".to_owned(),
+                severity: Severity::Breaking,
+                reason: breach.message(),
+                next: steps::consumer(&breach),
+                subject: breach.subject,
+                pointer: breach.pointer,
+                counterexample: breach.example.map(|(_, payload)| payload),
+                place: Some(breach.place),
+            });
+        }
+        let kept: BTreeSet<(&str, &str)> = self.new.reads().collect();
+        for (service, subject) in &self.old.reads {
+            let listed = self.new.catalog.event(subject).filter(|event| {
+                event.consumers.iter().any(|consumer| consumer.service == *service)
+            });
+            if let Some(event) = listed.filter(|_| !kept.contains(&(service, subject))) {
+                let reason = format!("{service} still reads it, and its contract is gone");
+                let next = vec![format!("put it back into consumers/{service}.toml")];
+                let at = (subject.as_str(), Some(&event.place));
+                self.add(("consumer-contract-withdrawn", Severity::Breaking), at, reason, next);
             }
         }
     }

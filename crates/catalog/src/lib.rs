@@ -1,12 +1,13 @@
 //! Event catalogs on disk, and what is made of them.
 //!
-//! A system keeps its contracts in four places, and a reader who has seen one has seen all:
+//! A system keeps its contracts in five places, and a reader who has seen one has seen all:
 //!
 //! ```text
 //! systems/<system>/catalog.toml                   what belongs to no single service
 //! systems/<system>/catalog/<service>.toml         a service and the events it owns
 //! systems/<system>/event-schemas/<service>/<aggregate>/<verb>/v<n>.json
 //! systems/<system>/proto/…                        for systems that speak Protobuf
+//! systems/<system>/consumers/<service>.toml       what a consumer reads, with examples beside it
 //! ```
 //!
 //! A schema lies where its subject says: a folder per segment, without the system's name. A
@@ -20,6 +21,7 @@
 
 pub mod asyncapi;
 mod bundle;
+mod consumers;
 pub mod docs;
 pub mod gate;
 pub mod graph;
@@ -33,6 +35,7 @@ pub mod rust;
 mod schema;
 
 pub use bundle::bundle;
+pub use consumers::Breach;
 pub use load::{LoadError, Loaded, load};
 pub use proto::Protos;
 pub use schema::{MAX_SCHEMA, Schema};

@@ -6,13 +6,16 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use chapar_core::Profile;
-use chapar_core::catalog::{Catalog, Encoding, Mistake, Place, Rule, Source, System};
+use chapar_core::catalog::{
+    Catalog, ConsumerContract, Encoding, Mistake, Place, Rule, Source, System,
+};
+use serde_json::Value;
 
 use crate::proto::Protos;
 use crate::schema::{MAX_SCHEMA, Schema};
 
 /// The largest catalog file, in bytes.
-const MAX_FILE: usize = 1024 * 1024;
+pub(crate) const MAX_FILE: usize = 1024 * 1024;
 
 /// How deep folders of schemas may lie.
 pub(crate) const MAX_DEPTH: usize = 16;
@@ -28,6 +31,10 @@ pub struct Loaded {
     pub envelope: Option<Schema>,
     /// The Protobuf messages.
     pub protos: Protos,
+    /// What consumers say they read.
+    pub consumers: Vec<ConsumerContract>,
+    /// The examples of those contracts, by their path below `consumers`.
+    pub(crate) examples: BTreeMap<String, Value>,
     /// Everything that is wrong, by file and line.
     pub mistakes: Vec<Mistake>,
 }
@@ -98,6 +105,8 @@ pub fn load(folder: &Path) -> Result<Loaded, LoadError> {
         schemas: BTreeMap::new(),
         envelope: None,
         protos: Protos::default(),
+        consumers: Vec::new(),
+        examples: BTreeMap::new(),
         mistakes,
     };
     if known {
@@ -106,6 +115,7 @@ pub fn load(folder: &Path) -> Result<Loaded, LoadError> {
         let found = files(&protos, "proto", MAX_DEPTH)?;
         loaded.protos = Protos::compile(&protos, &found, &mut loaded.mistakes);
         loaded.protos.check(&loaded.catalog, &mut loaded.mistakes);
+        loaded.read_consumers(&folder.join("consumers"))?;
     }
     loaded.mistakes.sort();
     loaded.mistakes.dedup();
@@ -211,7 +221,7 @@ fn profile(
 
 /// Every file with this ending, sorted. Links to folders are not followed, as they may lead in
 /// circles; pipes and the like are no files, as reading them may never end.
-fn files(folder: &Path, ending: &str, depth: usize) -> Result<Vec<PathBuf>, LoadError> {
+pub(crate) fn files(folder: &Path, ending: &str, depth: usize) -> Result<Vec<PathBuf>, LoadError> {
     files_with(folder, &[ending], depth)
 }
 

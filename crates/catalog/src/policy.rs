@@ -95,6 +95,9 @@ pub fn check(folder: &Path, loaded: &Loaded, gate: Option<&Gate>) -> Result<Find
     for mistake in &loaded.mistakes {
         found.add(policy_of(mistake.rule), &mistake.place, &mistake.message);
     }
+    for breach in loaded.breaches() {
+        found.add(Policy::ConsumerContract, &breach.place, breach.message());
+    }
     chains::check(&loaded.catalog, &mut found);
     requests::check(loaded, &mut found);
     let files = code::check(folder, &loaded.catalog, &mut found)?;
@@ -115,8 +118,9 @@ impl Found {
     }
 
     fn changed(&mut self, finding: &Finding, folder: &Path) {
-        // The catalog's own mistakes are there already, under the code of their policy.
-        let known = Rule::ALL.iter().any(|rule| rule.as_str() == finding.rule);
+        // Mistakes and breaches are there already, under the code of their policy.
+        let known = Rule::ALL.iter().any(|rule| rule.as_str() == finding.rule)
+            || finding.rule == "consumer-contract";
         if known || finding.severity == Severity::Note {
             return;
         }
@@ -134,6 +138,7 @@ impl Found {
 
 fn policy_of(rule: Rule) -> Policy {
     match rule {
+        Rule::Unregistered => Policy::Unregistered,
         Rule::Owner => Policy::NotOwner,
         Rule::Untenanted => Policy::Untenanted,
         Rule::CrossTenant => Policy::CrossTenant,

@@ -49,6 +49,12 @@ impl Schema {
         self.validator.iter_errors(payload).map(|error| error.to_string()).collect()
     }
 
+    /// The first thing it refuses of a payload: where, and why.
+    pub fn first_refusal(&self, payload: &Value) -> Option<(String, String)> {
+        let error = self.validator.iter_errors(payload).next()?;
+        Some((error.instance_path().as_str().to_owned(), error.to_string()))
+    }
+
     /// The schema for documents that know no `$defs` and no `$id`.
     pub fn inlined(&self) -> Value {
         refs::inlined(&self.value)
@@ -169,7 +175,7 @@ impl Check<'_> {
     }
 }
 
-fn syntax(source: &Source, error: &serde_json::Error) -> Mistake {
+pub(crate) fn syntax(source: &Source, error: &serde_json::Error) -> Mistake {
     let mut place = source.place(0);
     place.line = error.line().max(1);
     place.column = error.column().max(1);

@@ -209,6 +209,93 @@ fn ch2007_a_breaking_change_without_a_version() {
     assert!(offences(&house, &["--alone"], 0).is_empty(), "nothing to compare with");
 }
 
+/// A repository with the hotel in it, as `toy`.
+fn hotel() -> House {
+    let house = House::new();
+    fs::remove_dir_all(house.path("")).unwrap();
+    house.copy(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/melmastoon"), "");
+    house.commit();
+    house
+}
+
+#[test]
+fn ch2008_a_change_that_breaks_a_consumer_of_the_hotel() {
+    let house = hotel();
+    assert!(offences(&house, &[], 0).is_empty());
+    let file = "event-schemas/reservation/booking/held/v1.json";
+    let released: Value = serde_json::from_str(&house.read(file)).unwrap();
+
+    // Renamed: the field is gone, and the example that has the old name is refused.
+    let text = house.read(file).replace("\"roomId\"", "\"room\"");
+    house.write(file, &text);
+    let breaches = |house: &House| {
+        let mut found = offences(house, &["--alone"], 1);
+        found.retain(|(at, _)| at.starts_with("CH2008"));
+        found
+    };
+    let found = breaches(&house);
+    assert_eq!(found[0].0, "CH2008 consumers/inventory-service.toml:5", "{found:?}");
+    for words in ["inventory-service reads", "/roomId of", "inventory-service/booking-held.json"] {
+        assert!(found.iter().any(|(_, message)| message.contains(words)), "{words}: {found:?}");
+    }
+    // The gate of the producer says the same, and names the consumer.
+    let (code, out, _) = house.check(&["--against", "HEAD"]);
+    assert_eq!(code, 1, "{out}");
+    assert!(
+        out.contains("breaking  consumer-contract  melmastoon.reservation.booking.held.v1 /roomId"),
+        "{out}"
+    );
+    assert!(out.contains("let inventory-service change consumers/inventory-service.toml"), "{out}");
+
+    // No longer required.
+    let mut schema = released.clone();
+    schema["required"].as_array_mut().unwrap().retain(|name| name != "nights");
+    house.schema(file, &schema);
+    let found = breaches(&house);
+    assert!(
+        found[0].1.contains("/nights of") && found[0].1.contains("does not require"),
+        "{found:?}"
+    );
+
+    // Of another type: only the example shows it.
+    let mut schema = released.clone();
+    schema["properties"]["nights"] = json!({ "type": "string" });
+    schema["examples"][0]["nights"] = "2".into();
+    house.schema(file, &schema);
+    let found = breaches(&house);
+    assert!(
+        found[0].1.contains("/nights of") && found[0].1.contains("refuses the example"),
+        "{found:?}"
+    );
+
+    // What no consumer reads may go, as far as consumers are concerned.
+    let mut schema = released.clone();
+    schema["properties"].as_object_mut().unwrap().remove("quoteId");
+    house.schema(file, &schema);
+    assert!(offences(&house, &["--alone"], 0).is_empty());
+
+    // Taking the contract away does not make the change safe.
+    house.schema(file, &released);
+    fs::remove_file(house.path("consumers/inventory-service.toml")).unwrap();
+    let found = house.found(1);
+    assert!(found.iter().all(|found| found.contains("consumer-contract-withdrawn")), "{found:?}");
+}
+
+#[test]
+fn code_of_the_hotel_that_publishes_for_another_service_is_found() {
+    let house = hotel();
+    let file = "src/inventory.rs";
+    let foreign =
+        house.read(file).replace("cx.emit(AllocationReleased {", "cx.emit(IntentFailed {");
+    house.write(file, &foreign);
+    let found = offences(&house, &["--alone"], 1);
+    assert!(found[0].0.starts_with("CH2002 src/inventory.rs:"), "{found:?}");
+    assert!(
+        found[0].1.contains("payment.intent.failed.v1 belongs to payment-gateway-service"),
+        "{found:?}"
+    );
+}
+
 #[test]
 fn ch2009_a_synchronous_chain_over_two_hops() {
     let house = House::new();

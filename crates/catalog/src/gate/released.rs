@@ -1,6 +1,6 @@
 //! The old side: a revision's catalog, or a bundle that knows less.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chapar_core::Profile;
 use chapar_core::bundle::Bundle;
@@ -13,6 +13,8 @@ use crate::Loaded;
 #[derive(Debug, Clone, Default)]
 pub struct Released {
     pub(super) contracts: BTreeMap<String, Contract>,
+    /// Which services had a contract about which subjects; a bundle does not say.
+    pub(super) reads: BTreeSet<(String, String)>,
     /// What may hide a contract.
     pub(super) unread: Vec<Mistake>,
 }
@@ -73,7 +75,8 @@ impl Released {
         });
         let contracts = contracts.collect();
         let unread = loaded.mistakes.iter().filter(|mistake| hides(mistake)).cloned().collect();
-        Released { contracts, unread }
+        let own = |(service, subject): (&str, &str)| (service.to_owned(), subject.to_owned());
+        Released { contracts, reads: loaded.reads().map(own).collect(), unread }
     }
 
     /// The contracts of a bundle of the system that has this profile.
@@ -110,7 +113,7 @@ impl Released {
             };
             contracts.insert(contract.subject.clone(), old);
         }
-        Ok(Released { contracts, unread: Vec::new() })
+        Ok(Released { contracts, reads: BTreeSet::new(), unread: Vec::new() })
     }
 
     /// How many contracts there are.

@@ -3,6 +3,7 @@
 use chapar_core::catalog::{Catalog, Encoding, Event};
 
 use super::released::path_of;
+use crate::Breach;
 
 /// A breaking change goes into a version of its own.
 pub(super) fn bump(catalog: &Catalog, event: &Event, next: u32) -> Vec<String> {
@@ -20,6 +21,17 @@ pub(super) fn bump(catalog: &Catalog, event: &Event, next: u32) -> Vec<String> {
     }
     steps.extend(dual_publish(this, &heir));
     steps
+}
+
+/// A consumer is asked before it is broken.
+pub(super) fn consumer(breach: &Breach) -> Vec<String> {
+    let (consumer, subject) = (&breach.consumer, &breach.subject);
+    let what = if breach.pointer.is_empty() { "what was" } else { breach.pointer.as_str() };
+    vec![
+        format!("keep {what} in {subject} as {consumer} reads it"),
+        format!("or let {consumer} change consumers/{consumer}.toml first, and release it"),
+        "or ship the change as the next version, published beside this one".to_owned(),
+    ]
 }
 
 /// The window in which both versions travel.

@@ -29,6 +29,7 @@
 //! ```
 
 mod check;
+mod contract;
 mod fields;
 mod place;
 mod read;
@@ -38,6 +39,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use contract::{ConsumerContract, Reads};
 pub use place::{Mistake, Place, Rule, Source};
 pub use system::{Sink, System, Vendor};
 

@@ -93,6 +93,8 @@ rules! {
     Residency = "residency",
     /// The same consumer twice, or a service that consumes its own event.
     Consumer = "consumer",
+    /// A consumer's contract about a topic that the catalog lacks.
+    Unregistered = "unregistered",
     /// A consumer accepts a version that no one publishes, or not the one it is listed for.
     AcceptedVersion = "accepted-version",
     /// An integration event that nobody consumes.

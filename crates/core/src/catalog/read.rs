@@ -18,12 +18,7 @@ pub(super) fn service(
         let place = fields.place("service");
         if let Some(name) = &name {
             known_service(&mut fields, "service", name, profile);
-            let stem = file.file().rsplit(['/', '\\']).next().unwrap_or_default();
-            let stem = stem.strip_suffix(".toml").unwrap_or(stem);
-            if stem != name {
-                let message = format!("the file of {name} is named {name}.toml, not {stem}.toml");
-                fields.mistake(fields.span_of("service"), Rule::MisplacedService, message);
-            }
+            named_like(&mut fields, file, name);
         }
         let summary = fields.text("summary").unwrap_or_default();
         let group = fields.optional_text("group").unwrap_or_default();
@@ -297,7 +292,22 @@ fn consumers(
     consumers
 }
 
-fn known_service(fields: &mut Fields<'_, '_>, field: &str, name: &str, profile: &Profile) {
+/// A file is named like its service.
+pub(super) fn named_like(fields: &mut Fields<'_, '_>, file: &Source, name: &str) {
+    let stem = file.file().rsplit(['/', '\\']).next().unwrap_or_default();
+    let stem = stem.strip_suffix(".toml").unwrap_or(stem);
+    if stem != name {
+        let message = format!("the file of {name} is named {name}.toml, not {stem}.toml");
+        fields.mistake(fields.span_of("service"), Rule::MisplacedService, message);
+    }
+}
+
+pub(super) fn known_service(
+    fields: &mut Fields<'_, '_>,
+    field: &str,
+    name: &str,
+    profile: &Profile,
+) {
     if profile.services.contains_key(name) || profile.services.is_empty() {
         return;
     }

@@ -1,0 +1,84 @@
+//! What a consumer says it reads.
+
+use std::collections::BTreeSet;
+
+use super::fields::Fields;
+use super::place::{Mistake, Place, Rule, Source};
+use super::read::{known_service, named_like};
+use crate::profile::Profile;
+
+/// A consumer's contract: the fields it reads of each event, and events as it expects them.
+///
+/// The consumer writes it; the gate of the producer keeps it.
+#[derive(Debug, Clone)]
+pub struct ConsumerContract {
+    /// Who reads.
+    pub service: String,
+    /// What it reads.
+    pub reads: Vec<Reads>,
+}
+
+/// What a consumer reads of one version of one event.
+#[derive(Debug, Clone)]
+pub struct Reads {
+    /// The event.
+    pub subject: String,
+    /// JSON pointers to what must be there in every event; `*` stands for each item of a list.
+    pub fields: Vec<String>,
+    /// JSON pointers to what may be missing, and is read where it is there.
+    pub optional: Vec<String>,
+    /// Files with payloads that the consumer understands, seen from the folder of the contracts.
+    pub examples: Vec<String>,
+    /// Where it is declared.
+    pub place: Place,
+}
+
+impl ConsumerContract {
+    /// Reads a file, with every mistake in it.
+    pub fn read(file: &Source, profile: &Profile) -> (Option<Self>, Vec<Mistake>) {
+        let mut mistakes = Vec::new();
+        let contract = Fields::of_file(file, &mut mistakes, |mut fields| {
+            let service = fields.text("service");
+            if let Some(name) = &service {
+                known_service(&mut fields, "service", name, profile);
+                named_like(&mut fields, file, name);
+            }
+            let mut reads: Vec<Reads> = Vec::new();
+            let mut subjects = BTreeSet::new();
+            fields.tables("reads", |mut table| {
+                let subject = table.text("subject");
+                let (fields, optional) = (table.texts("fields"), table.optional_texts("optional"));
+                let examples = table.texts("examples");
+                for (name, pointers) in [("fields", &fields), ("optional", &optional)] {
+                    for pointer in pointers.iter().filter(|pointer| !is_pointer(pointer)) {
+                        let message =
+                            format!("{pointer:?} is not a JSON pointer such as \"/guest/name\"");
+                        table.mistake(table.span_of(name), Rule::WrongValue, message);
+                    }
+                }
+                if table.has("examples") && examples.is_empty() {
+                    let message = "examples is empty: give at least one event as it is expected";
+                    table.mistake(table.span_of("examples"), Rule::Example, message);
+                }
+                if let Some(subject) = subject {
+                    if !subjects.insert(subject.clone()) {
+                        let message = format!("{subject} is there twice");
+                        table.mistake(table.span_of("subject"), Rule::DuplicateSubject, message);
+                    }
+                    let place = table.place("subject");
+                    reads.push(Reads { subject, fields, optional, examples, place });
+                }
+                table.finish();
+            });
+            fields.finish();
+            Some(ConsumerContract { service: service?, reads })
+        });
+        (contract, mistakes)
+    }
+}
+
+/// Whether a text is a JSON pointer to something inside of a document.
+pub(super) fn is_pointer(text: &str) -> bool {
+    let escaped = |part: &str| part.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
+    text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(|p| !p.is_empty() && escaped(p)))
+}
