@@ -33,6 +33,7 @@ pub struct App {
     retry: RetryPolicy,
     stamped: HashSet<String>,
     keep: Keep,
+    relays: bool,
 }
 
 /// Why an [`App`] does not start.
@@ -74,6 +75,7 @@ impl App {
             retry: RetryPolicy::outbox(),
             stamped: HashSet::new(),
             keep: Keep::default(),
+            relays: true,
         }
     }
 
@@ -130,6 +132,21 @@ impl App {
         self
     }
 
+    /// Leaves it to other processes to publish what is committed here.
+    pub fn without_relay(mut self) -> Self {
+        self.relays = false;
+        self
+    }
+
+    /// Every consumer with each of its topics.
+    pub fn subscriptions(&self) -> Vec<(String, String)> {
+        let of = |consumer: &Consumer| {
+            let name = consumer.name().to_owned();
+            consumer.topics().into_iter().map(move |topic| (name.clone(), topic))
+        };
+        self.consumers.iter().flat_map(|(_, consumer)| of(consumer)).collect()
+    }
+
     /// Checks the set-up, creates the subscriptions and starts everything.
     pub async fn start(self) -> Result<Running, StartError> {
         if let Some(registry) = self.chapar.registry() {
@@ -180,8 +197,10 @@ impl App {
             stop: stop.clone(),
             chapar: self.chapar.clone(),
         };
-        tasks.spawn(relay.run());
-        tasks.spawn(keep_house(self.chapar.clone(), self.keep, stop.clone()));
+        if self.relays {
+            tasks.spawn(relay.run());
+            tasks.spawn(keep_house(self.chapar.clone(), self.keep, stop.clone()));
+        }
         let timers = Timers {
             chapar: self.chapar.clone(),
             handlers: self.timers,

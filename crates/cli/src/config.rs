@@ -7,6 +7,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::transport::{self, IN_THE_STORE, NatsConfig};
+
 /// The file that is read when none is named and it is there.
 const DEFAULT_FILE: &str = "chapar.toml";
 
@@ -16,6 +18,10 @@ const DEFAULT_FILE: &str = "chapar.toml";
 pub(crate) struct Config {
     /// What `chapar up` does.
     pub(crate) up: Up,
+    /// What `chapar relay` does.
+    pub(crate) relay: Relay,
+    /// How NATS is used, where a transport is `nats://`.
+    pub(crate) nats: NatsConfig,
 }
 
 /// `[up]`
@@ -26,6 +32,8 @@ pub(crate) struct Up {
     pub(crate) file: PathBuf,
     /// The store, instead of a file.
     pub(crate) store: Option<String>,
+    /// Where events go: `sql:` is the log in the store.
+    pub(crate) transport: String,
     /// Where the console listens.
     pub(crate) listen: String,
     /// Bookings per second.
@@ -41,11 +49,26 @@ impl Default for Up {
         Up {
             file: "chapar.db".into(),
             store: None,
+            transport: IN_THE_STORE.into(),
             listen: "127.0.0.1:7070".into(),
             rate: 5.0,
             allocation_deadline_seconds: 5.0,
             seed: 1,
         }
+    }
+}
+
+/// `[relay]`
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct Relay {
+    /// Where events go.
+    pub(crate) transport: String,
+}
+
+impl Default for Relay {
+    fn default() -> Self {
+        Relay { transport: IN_THE_STORE.into() }
     }
 }
 
@@ -74,6 +97,9 @@ impl Config {
         if !(deadline.is_finite() && deadline > 0.0 && deadline <= 86_400.0) {
             bail!("an allocation deadline of {deadline} s makes no sense; use more than 0 s");
         }
+        transport::check(&up.transport)?;
+        transport::check(&self.relay.transport)?;
+        self.nats.check()?;
         Ok(self)
     }
 }

@@ -10,6 +10,7 @@ mod migrate;
 mod output;
 mod relay;
 mod schema;
+mod transport;
 mod up;
 
 use std::io::IsTerminal;
@@ -44,6 +45,7 @@ Examples:
   chapar up                                 the hotel on a SQLite file, with a console in the browser
   chapar up --rate 50 --for 20s --format json
   chapar check                              every policy over every system of the repository
+  chapar up --store postgres://localhost/hotel --transport nats://localhost
   chapar envelope show event.json           an event, in whatever dialect it is written
   chapar migrate status --store postgres://localhost/orders";
 
@@ -91,7 +93,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     let config = config::Config::load(cli.config.as_deref())?;
     match cli.command {
         Command::Up(args) => up::run(args, config),
-        Command::Relay(args) => relay::run(args),
+        Command::Relay(args) => relay::run(args, config),
         Command::Check(args) => check::run(&args),
         Command::Envelope(command) => envelope::run(command),
         Command::Catalog(command) => catalog::run(command),

@@ -10,10 +10,10 @@ use chapar::{App, BundleSource, Chapar, Producer, Profile, Registry, Store, Stor
 use chapar_core::dialect::{CloudEvents, Dialect, Learning, Melmastoon};
 use chapar_core::profile::DialectName;
 use chapar_server::Ops;
-use chapar_sql::SqlTransport;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::duration;
+use crate::config::{Config, duration};
+use crate::transport;
 use crate::up::{interrupted, process_name};
 
 #[derive(clap::Args)]
@@ -23,9 +23,9 @@ pub(crate) struct Args {
     #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
     store: String,
 
-    /// Where events go; `sql:` is the log in the same store.
-    #[arg(long, env = "CHAPAR_TRANSPORT", default_value = "sql:", value_name = "URL")]
-    transport: String,
+    /// Where events go: nats://host:port, or `sql:` for the log in the same store [default: sql:].
+    #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL")]
+    transport: Option<String>,
 
     /// The system's profile: a preset (melmastoon, learning, invoicing) or a TOML file.
     #[arg(long, env = "CHAPAR_PROFILE", value_name = "NAME|FILE")]
@@ -47,6 +47,7 @@ pub(crate) struct Args {
 const EXAMPLES: &str = "\
 Examples:
   chapar relay --store postgres://relay@db/hotel --profile melmastoon
+  chapar relay --store postgres://relay@db/hotel --profile melmastoon --transport nats://nats:4222
   chapar relay --store postgres://relay@db/hotel --profile melmastoon --listen 127.0.0.1:0
   chapar relay --store postgres://relay@db/hotel --profile melmastoon \\
       --contracts https://contracts.example.org/hotel.json
@@ -57,19 +58,19 @@ that CHAPAR_CONTRACTS_TOKEN_FILE names.
 Several relays share the work; one that dies is replaced within five seconds.
 Each uses at most 14 connections, whatever the number of tenants.";
 
-pub(crate) fn run(args: Args) -> Result<ExitCode> {
+pub(crate) fn run(args: Args, mut config: Config) -> Result<ExitCode> {
+    config.relay.transport =
+        args.transport.clone().unwrap_or(std::mem::take(&mut config.relay.transport));
+    let config = config.check()?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(relay(args))
+    runtime.block_on(relay(args, config))
 }
 
-async fn relay(args: Args) -> Result<ExitCode> {
+async fn relay(args: Args, config: Config) -> Result<ExitCode> {
     let interrupted = interrupted();
     let listen: SocketAddr = args.listen.parse().with_context(|| {
         format!("--listen {:?} is not an address such as 127.0.0.1:7071", args.listen)
     })?;
-    if args.transport != "sql:" {
-        bail!("--transport {:?} is not there yet; the only one so far is sql:", args.transport);
-    }
     let (profile, dialect) = system(&args.profile)?;
     let registry = match &args.contracts {
         Some(place) => {
@@ -83,12 +84,13 @@ async fn relay(args: Args) -> Result<ExitCode> {
     store.check_engine_role().await?;
     let owner = process_name("relay");
     let producer = Producer { service: "chapar-relay".into(), ..Producer::default() };
+    let url = &config.relay.transport;
+    let transport = transport::open(url, &config.nats, &store, &owner, &profile.name).await?;
     let mut builder = Chapar::builder(store.clone(), profile, dialect).producer(producer);
     if let Some(registry) = registry {
         builder = builder.registry(registry);
     }
     let chapar = builder.build();
-    let transport = Arc::new(SqlTransport::new(store.clone(), &owner));
     let running = App::new(chapar.clone(), transport, owner.clone()).start().await?;
 
     let closing = CancellationToken::new();
@@ -96,6 +98,7 @@ async fn relay(args: Args) -> Result<ExitCode> {
     let (address, server) = ops.bind(listen, closing.clone()).await?;
     let server = tokio::spawn(server);
     eprintln!("relaying {} as {owner}", store.url());
+    eprintln!("  to       {}", transport::shown(url));
     eprintln!("  health   http://{address}/healthz, /readyz, /metrics");
 
     interrupted.cancelled().await;

@@ -1,26 +1,28 @@
 //! `chapar up`: the hotel's booking flow, live, in one process.
 
 mod report;
+mod road;
 
 use std::fs::File;
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use chapar::{App, Chapar, Failure, Metrics, Store, StoreOptions};
 use chapar_server::{Console, Facts};
-use chapar_sql::{Backend, SqlTransport};
+use chapar_sql::Backend;
 use jiff::Timestamp;
 use melmastoon::Generator;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Up, duration};
 use crate::output::{Format, bold, dim};
+use crate::transport::{self, IN_THE_STORE};
 use report::Report;
+use road::Road;
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -32,6 +34,10 @@ pub(crate) struct Args {
     /// A store instead of a file: sqlite:FILE or postgres://user@host/database.
     #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
     store: Option<String>,
+
+    /// Where events go: nats://host:port, or `sql:` for the log in the store [default: sql:].
+    #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL")]
+    transport: Option<String>,
 
     /// Where the console listens; port 0 takes a free one [default: 127.0.0.1:7070].
     #[arg(long, env = "CHAPAR_LISTEN", value_name = "ADDRESS")]
@@ -59,6 +65,7 @@ Examples:
   chapar up                                          on the file chapar.db, console on 127.0.0.1:7070
   chapar up --rate 50 --for 20s --format json        a short run with a report for programs
   chapar up --store postgres://me@localhost/hotel    the same code on PostgreSQL
+  chapar up --transport nats://localhost:4222        events over NATS JetStream
   chapar up --file /tmp/try.db --listen 127.0.0.1:0  a throw-away file and a free port
 
 Started again on the same file it carries on where it stopped. Ctrl-C stops it cleanly.";
@@ -76,6 +83,7 @@ impl Args {
             up.store = None;
         }
         up.store = self.store.or(up.store.take());
+        up.transport = self.transport.unwrap_or(std::mem::take(&mut up.transport));
         up.listen = self.listen.unwrap_or(std::mem::take(&mut up.listen));
         up.rate = self.rate.unwrap_or(up.rate);
         up.seed = self.seed.unwrap_or(up.seed);
@@ -86,11 +94,12 @@ impl Args {
 pub(crate) fn run(args: Args, config: Config) -> Result<ExitCode> {
     let (config, time, format) = args.over(config)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
-    runtime.block_on(up(config.up, time, format))
+    runtime.block_on(up(config, time, format))
 }
 
-async fn up(config: Up, time: Option<Duration>, format: Format) -> Result<ExitCode> {
+async fn up(config: Config, time: Option<Duration>, format: Format) -> Result<ExitCode> {
     let interrupted = interrupted();
+    let Config { up: config, nats, .. } = config;
     let listen: SocketAddr = config.listen.parse().with_context(|| {
         format!("--listen {:?} is not an address such as 127.0.0.1:7070", config.listen)
     })?;
@@ -105,18 +114,28 @@ async fn up(config: Up, time: Option<Duration>, format: Format) -> Result<ExitCo
         Backend::Sqlite => "up".to_owned(),
         Backend::Postgres => process_name("up"),
     };
-    let transport = Arc::new(SqlTransport::new(store.clone(), &owner));
+    let carrier = &config.transport;
+    let system = &chapar.profile().name;
+    let transport = match carrier.as_str() {
+        IN_THE_STORE => transport::open(carrier, &nats, &store, &owner, system).await?,
+        // A broker outlives us: who was killed and starts again is somebody else to it.
+        _ => transport::open(carrier, &nats, &store, &process_name("up"), system).await?,
+    };
     let hotel = melmastoon::Config {
         allocation_deadline: Duration::from_secs_f64(config.allocation_deadline_seconds),
         ..melmastoon::Config::default()
     };
     let app = melmastoon::app(App::new(chapar.clone(), transport, owner), &hotel);
+    let road = Road::of(carrier, &app);
     let running = app.start().await.context("the subscriptions cannot be set up")?;
     let metrics = running.metrics();
 
     let facts = Facts {
         running: "the hotel's booking flow".into(),
-        transport: "sql: in the store, no broker".into(),
+        transport: match &road {
+            Road::Store => "sql: in the store, no broker".into(),
+            Road::Broker(_) => transport::shown(carrier),
+        },
         started_at: Timestamp::now(),
     };
     let console = Console::new(chapar.clone(), metrics.clone(), facts).bind(listen).await?;
@@ -143,12 +162,12 @@ async fn up(config: Up, time: Option<Duration>, format: Format) -> Result<ExitCo
     let seconds = started.elapsed().as_secs_f64();
     let lag = watch.await.unwrap_or_default();
     say("stopping: waiting for the last events");
-    settle(&store, &interrupted).await;
+    settle(&store, &road, &interrupted).await;
     running.stop(STOP).await;
     closing.cancel();
     let _ = console.await;
 
-    let report = Report::of(&store, &metrics, &tally, seconds, lag).await?;
+    let report = Report::of(&store, &road, &metrics, &tally, seconds, lag).await?;
     report.print(format)?;
     store.close().await;
     Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -229,6 +248,7 @@ fn announce(store: &Store, address: SocketAddr, config: &Up, time: Option<Durati
     say(&format!("  console  {}", bold(&format!("http://{address}"))));
     say(&format!("  store    {}", store.url()));
     let until = time.map_or("until Ctrl-C".to_owned(), |time| format!("for {time:?}"));
+    say(&format!("  events   {}", transport::shown(&config.transport)));
     say(&format!("  traffic  {} bookings per second, {until}", config.rate));
 }
 
@@ -237,14 +257,14 @@ fn say(text: &str) {
 }
 
 /// Waits until nothing is on its way any more, but not for ever.
-async fn settle(store: &Store, interrupted: &CancellationToken) {
+async fn settle(store: &Store, road: &Road, interrupted: &CancellationToken) {
     let hurried = interrupted.is_cancelled();
     let limit = if hurried { STOP } else { DRAIN };
     let deadline = Instant::now() + limit;
     while Instant::now() < deadline {
         let still = async {
             let mut tx = store.begin_read().await?;
-            tx.conn().under_way(Timestamp::now()).await
+            road.under_way(&mut tx.conn()).await
         };
         match still.await {
             Ok(0) => return,

@@ -7,6 +7,7 @@
 
 mod append;
 mod audit;
+mod broker;
 mod conn;
 mod deadletter;
 mod effect;
@@ -23,6 +24,7 @@ mod value;
 
 pub use append::{Append, Appended};
 pub use audit::AuditEntry;
+pub use broker::Subscribed;
 pub use conn::{Conn, Tx};
 pub use deadletter::{DeadLetter, NewDeadLetter, Parked};
 pub use effect::{DueEffect, NewEffect};

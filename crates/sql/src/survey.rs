@@ -62,7 +62,7 @@ impl Conn<'_> {
         Ok(OutboxLag { waiting, seconds: age.unwrap_or(0.0) })
     }
 
-    async fn outbox_waiting(&mut self) -> Result<(i64, Option<Timestamp>), StoreError> {
+    pub(crate) async fn outbox_waiting(&mut self) -> Result<(i64, Option<Timestamp>), StoreError> {
         static WAITING: Statement = Statement::new(
             "select count(*), min(written_at) from (select written_at from chapar.outbox_waiting \
              union all select o.written_at from chapar.outbox_parked p join chapar.outbox o \

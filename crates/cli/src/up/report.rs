@@ -7,6 +7,7 @@ use chapar::{Metrics, Store};
 use melmastoon::{Audit, Tally};
 use serde::Serialize;
 
+use super::road::Road;
 use crate::output::{Format, bold, red};
 
 /// The report of a run. Counts are of the whole store, over all runs on it, except where a
@@ -41,13 +42,14 @@ pub(crate) struct Report {
 impl Report {
     pub(crate) async fn of(
         store: &Store,
+        road: &Road,
         metrics: &Metrics,
         tally: &Tally,
         seconds: f64,
         outbox_lag_seconds: f64,
     ) -> Result<Self> {
         let mut tx = store.begin_read().await?;
-        let verdict = tx.conn().verdict().await?;
+        let verdict = road.verdict(&mut tx.conn()).await?;
         let sagas = tx.conn().saga_summary().await?;
         tx.rollback().await?;
         let audit = melmastoon::audit(store).await?;

@@ -124,7 +124,7 @@ impl Books {
         }
     }
 
-    fn ask(&self, query: &str) -> String {
+    pub(crate) fn ask(&self, query: &str) -> String {
         let output = match &self.file {
             Some(file) => Command::new("python3")
                 .args(["-c", SQLITE, &file.display().to_string(), query])

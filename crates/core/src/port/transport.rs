@@ -26,7 +26,7 @@ pub struct Outgoing {
 /// Where a message lies in the transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
-    /// The partition, shard or stream partition.
+    /// The partition, shard or stream partition; below 2³¹.
     pub partition: u32,
     /// Ascending within the partition.
     pub offset: u64,

@@ -1,0 +1,142 @@
+//! Which transport carries the events, by its URL.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use chapar::Store;
+use chapar_core::port::Transport;
+use chapar_sql::SqlTransport;
+use chapar_transports::nats::{Nats, NatsOptions};
+use serde::{Deserialize, Serialize};
+
+/// The log in the store itself.
+pub(crate) const IN_THE_STORE: &str = "sql:";
+
+/// `[nats]`: what every process of a system must be given alike.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct NatsConfig {
+    /// Partitions of each stream, for ever.
+    pub(crate) partitions: u32,
+    /// Replicas of each stream.
+    pub(crate) replicas: usize,
+    /// Days that messages are kept.
+    pub(crate) retention_days: f64,
+    /// Seconds for which the server knows the id of a message.
+    pub(crate) duplicate_window_seconds: f64,
+    /// The server's monitoring address, to ask whether it syncs before it acknowledges.
+    pub(crate) monitor: Option<String>,
+    /// Tenants with a partition of their own.
+    pub(crate) own_partitions: BTreeMap<String, u32>,
+}
+
+impl Default for NatsConfig {
+    fn default() -> Self {
+        let NatsOptions { partitions, replicas, retention, duplicate_window, .. } =
+            NatsOptions::default();
+        NatsConfig {
+            partitions,
+            replicas,
+            retention_days: retention.as_secs_f64() / DAY,
+            duplicate_window_seconds: duplicate_window.as_secs_f64(),
+            monitor: None,
+            own_partitions: BTreeMap::new(),
+        }
+    }
+}
+
+const DAY: f64 = 86_400.0;
+
+impl NatsConfig {
+    pub(crate) fn check(&self) -> Result<()> {
+        for (name, value) in [
+            ("retention_days", self.retention_days),
+            ("duplicate_window_seconds", self.duplicate_window_seconds),
+        ] {
+            if !(value.is_finite() && value > 0.0 && value <= 36_500.0 * DAY) {
+                bail!("[nats] {name} = {value} makes no sense; use more than 0");
+            }
+        }
+        if !(1..=5).contains(&self.replicas) {
+            bail!("[nats] replicas = {} makes no sense; use 1, 3 or 5", self.replicas);
+        }
+        Ok(())
+    }
+
+    fn options(&self, owner: &str, system: &str) -> NatsOptions {
+        NatsOptions {
+            owner: owner.to_owned(),
+            prefix: Some(system.to_owned()),
+            partitions: self.partitions,
+            replicas: self.replicas,
+            retention: Duration::from_secs_f64(self.retention_days * DAY),
+            duplicate_window: Duration::from_secs_f64(self.duplicate_window_seconds),
+            monitor: self.monitor.clone(),
+            own_partitions: self.own_partitions.clone(),
+            ..NatsOptions::default()
+        }
+    }
+}
+
+/// Refuses a URL that names no transport, before anything is opened.
+pub(crate) fn check(url: &str) -> Result<()> {
+    if url == IN_THE_STORE {
+        return Ok(());
+    }
+    let hosts = url.strip_prefix("nats://").or_else(|| url.strip_prefix("tls://"));
+    if hosts.is_some_and(|hosts| !matches!(hosts.rsplit('@').next(), None | Some(""))) {
+        return Ok(());
+    }
+    bail!("--transport {:?} names no transport; use sql: or nats://host:port", shown(url));
+}
+
+/// Opens a transport. `owner` names this process among others, `system` is what the topics of
+/// the system begin with.
+pub(crate) async fn open(
+    url: &str,
+    nats: &NatsConfig,
+    store: &Store,
+    owner: &str,
+    system: &str,
+) -> Result<Arc<dyn Transport>> {
+    check(url)?;
+    if url == IN_THE_STORE {
+        return Ok(Arc::new(SqlTransport::new(store.clone(), owner)));
+    }
+    let connected = Nats::connect(url, nats.options(owner, system)).await;
+    let transport = connected.with_context(|| format!("--transport {}", shown(url)))?;
+    Ok(Arc::new(transport))
+}
+
+/// The URL without its secrets.
+pub(crate) fn shown(url: &str) -> String {
+    let servers = url.split(',').map(|server| match server.split_once("://") {
+        Some((scheme, rest)) => {
+            let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+            format!("{scheme}://{host}")
+        }
+        None => server.rsplit_once('@').map_or(server, |(_, host)| host).to_owned(),
+    });
+    servers.collect::<Vec<_>>().join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_is_shown_without_its_secrets() {
+        let url = "nats://me:se@cret@a:4222,nats://token@b:4222";
+        assert_eq!(shown(url), "nats://a:4222,nats://b:4222");
+        assert_eq!(shown(IN_THE_STORE), "sql:");
+    }
+
+    #[test]
+    fn only_known_transports_are_taken() {
+        assert!(check("sql:").is_ok() && check("nats://localhost").is_ok());
+        let said = check("kafka://me:secret@localhost").unwrap_err().to_string();
+        assert!(said.contains("use sql: or nats://") && !said.contains("secret"), "{said}");
+    }
+}

@@ -1,0 +1,92 @@
+//! What became of each event where a broker carries them, from the tables alone.
+//!
+//! The broker's cursors are not in the database, so what a consumer has passed over is told by
+//! the order of keys: who has applied a later event of a key will not see the earlier one again.
+
+use jiff::Timestamp;
+
+use crate::conn::Conn;
+use crate::error::StoreError;
+use crate::statement::Statement;
+use crate::survey::Verdict;
+
+/// A consumer and one of its topics.
+pub type Subscribed = (String, String);
+
+impl Conn<'_> {
+    /// What a run comes to; see [`Conn::verdict`] for a log in the store.
+    pub async fn verdict_over_broker(
+        &mut self,
+        subscriptions: &[Subscribed],
+    ) -> Result<Verdict, StoreError> {
+        static PASSED: Statement = Statement::new(
+            "select count(*) from chapar.outbox o where o.topic = $2 \
+             and not exists (select 1 from chapar.inbox i \
+                     where i.consumer = $1 and i.event_id = o.event_id) \
+             and not exists (select 1 from chapar.dead_letters d \
+                     where d.consumer = $1 and d.event_id = o.event_id) \
+             and not exists (select 1 from chapar.parked p \
+                     where p.consumer = $1 and p.event_id = o.event_id) \
+             and not exists (select 1 from chapar.saga_stash t \
+                     where t.consumer = $1 and t.event_id = o.event_id) \
+             and exists (select 1 from chapar.outbox l join chapar.inbox i \
+                     on i.consumer = $1 and i.event_id = l.event_id \
+                     where l.topic = o.topic and l.ordering_key = o.ordering_key \
+                     and l.seq > o.seq)",
+        );
+        let verdict = self.verdict().await?;
+        let (waiting, _) = self.outbox_waiting().await?;
+        let mut lost = 0;
+        for (consumer, topic) in subscriptions {
+            lost += self.count_of(&PASSED, consumer, topic).await?;
+        }
+        Ok(Verdict {
+            events_published: verdict.events_appended - waiting,
+            lost,
+            in_flight: waiting.max(self.unaccounted(subscriptions).await? - lost),
+            ..verdict
+        })
+    }
+
+    /// As [`Conn::under_way`], with the events that consumers have neither applied nor put
+    /// into a box.
+    pub async fn under_way_over_broker(
+        &mut self,
+        subscriptions: &[Subscribed],
+        soon: Timestamp,
+    ) -> Result<i64, StoreError> {
+        match self.under_way(soon).await? {
+            0 => self.unaccounted(subscriptions).await,
+            some => Ok(some),
+        }
+    }
+
+    async fn unaccounted(&mut self, subscriptions: &[Subscribed]) -> Result<i64, StoreError> {
+        static UNACCOUNTED: Statement = Statement::new(
+            "select count(*) from chapar.outbox o where o.topic = $2 \
+             and not exists (select 1 from chapar.inbox i \
+                     where i.consumer = $1 and i.event_id = o.event_id) \
+             and not exists (select 1 from chapar.dead_letters d \
+                     where d.consumer = $1 and d.event_id = o.event_id) \
+             and not exists (select 1 from chapar.parked p \
+                     where p.consumer = $1 and p.event_id = o.event_id) \
+             and not exists (select 1 from chapar.saga_stash t \
+                     where t.consumer = $1 and t.event_id = o.event_id)",
+        );
+        let mut sum = 0;
+        for (consumer, topic) in subscriptions {
+            sum += self.count_of(&UNACCOUNTED, consumer, topic).await?;
+        }
+        Ok(sum)
+    }
+
+    async fn count_of(
+        &mut self,
+        statement: &Statement,
+        consumer: &str,
+        topic: &str,
+    ) -> Result<i64, StoreError> {
+        let rows = self.query(statement, vec![consumer.into(), topic.into()]).await?;
+        rows.first().map_or(Ok(0), |row| row.get(0))
+    }
+}
