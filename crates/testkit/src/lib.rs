@@ -17,8 +17,10 @@
 
 mod browser;
 pub mod conformance;
+pub mod history;
 mod http;
 pub mod memory;
+pub mod proxy;
 pub mod servers;
 
 pub use browser::{Browser, BrowserError};
