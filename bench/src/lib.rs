@@ -1,8 +1,10 @@
-//! Side-by-side benchmarks: what Chapar costs over doing without.
+//! Side-by-side benchmarks, and the torture runner.
 //!
 //! A figure by itself says more about the machine than about the program. Every benchmark here
 //! runs its contestants in turns, and says how far they are apart; [`measure`] holds what all of
-//! them need.
+//! them need. [`torture`] runs real processes on real servers, breaks them on purpose, and judges
+//! from outside what came of it.
 
 pub mod measure;
+pub mod torture;
 pub mod validate;

@@ -10,6 +10,7 @@ mod migrate;
 mod output;
 mod relay;
 mod schema;
+mod torture;
 mod transport;
 mod up;
 
@@ -73,6 +74,11 @@ enum Command {
     /// Measure what Chapar costs, side by side with doing without.
     #[command(subcommand)]
     Bench(bench::Command),
+    /// Break everything on purpose, and see whether the promises hold.
+    Torture(torture::Args),
+    /// A process of `torture`.
+    #[command(hide = true)]
+    TortureWorker(chapar_bench::torture::Worker),
     /// Print the configuration in force: defaults, file, environment and the flags of `up`.
     Config(up::Args),
 }
@@ -100,6 +106,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Schema(command) => schema::run(command),
         Command::Migrate(command) => migrate::run(command),
         Command::Bench(command) => bench::run(command),
+        Command::Torture(args) => torture::run(args),
+        Command::TortureWorker(worker) => torture::work(worker),
         Command::Config(args) => config::print(args.over(config)?.0),
     }
 }

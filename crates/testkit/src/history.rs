@@ -116,7 +116,9 @@ impl History {
         Judge::over(self).finish(true)
     }
 
-    /// Judges only what time cannot mend: what is missing may still arrive.
+    /// Judges only what time cannot mend: what is missing may still arrive, unless a later one of its key is there already.
+    ///
+    /// Read the broker's log and the lists before the writers' word, and nothing is taken for a phantom that is not one.
     pub fn judge_so_far(&self) -> Judgement {
         Judge::over(self).finish(false)
     }
@@ -149,10 +151,8 @@ impl<'h> Judge<'h> {
         let history = self.history;
         if let Some(broker) = &history.broker {
             self.broker(broker);
-            if at_the_end {
-                let there: HashSet<&str> = broker.iter().map(|m| m.id.as_str()).collect();
-                self.missing("the broker", &there, &BTreeSet::new());
-            }
+            let there: HashSet<&str> = broker.iter().map(|m| m.id.as_str()).collect();
+            self.missing("the broker", &there, &BTreeSet::new(), at_the_end);
         }
         for (consumer, lists) in &history.applied {
             let mut there = HashSet::new();
@@ -163,9 +163,7 @@ impl<'h> Judge<'h> {
             let none = BTreeSet::new();
             let boxed = history.boxed.get(consumer).unwrap_or(&none);
             self.followers(consumer, lists, boxed);
-            if at_the_end {
-                self.missing(consumer, &there, boxed);
-            }
+            self.missing(consumer, &there, boxed, at_the_end);
         }
         self.judgement.lost = self.lost.len();
         self.judgement.phantom = self.phantoms.len();
@@ -234,13 +232,26 @@ impl<'h> Judge<'h> {
         }
     }
 
-    fn missing(&mut self, place: &str, there: &HashSet<&str>, boxed: &BTreeSet<String>) {
+    fn missing(
+        &mut self,
+        place: &str,
+        there: &HashSet<&str>,
+        boxed: &BTreeSet<String>,
+        at_the_end: bool,
+    ) {
+        let mut latest: HashMap<&str, u64> = HashMap::new();
+        for id in there {
+            let Some(write) = self.writes.get(id) else { continue };
+            let latest = latest.entry(&write.key).or_default();
+            *latest = write.n.max(*latest);
+        }
         for write in &self.history.writes {
             let Write { id, key, n, fate } = write;
             let accounted = there.contains(id.as_str())
                 || boxed.contains(id)
                 || self.history.quarantined.contains(id);
-            if *fate == Fate::Committed && !accounted && self.lost.insert(id) {
+            let passed = at_the_end || latest.get(key.as_str()).is_some_and(|latest| latest > n);
+            if *fate == Fate::Committed && !accounted && passed && self.lost.insert(id) {
                 self.tell(format!("{id} of {key} (number {n}) is missing at {place}"));
             }
         }

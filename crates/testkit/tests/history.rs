@@ -59,6 +59,8 @@ fn a_write_that_a_consumer_lacks_is_lost() {
     found(&history, [1, 0, 0, 0, 0]);
     let so_far = history.judge_so_far();
     assert!(so_far.holds(), "it may still arrive: {so_far:#?}");
+    list(&mut history, "desk", "a").remove(1);
+    assert_eq!(history.judge_so_far().lost, 1, "its follower is there already");
 }
 
 #[test]

@@ -33,8 +33,9 @@ rm -rf "$1" || rm -rf "$1"
 kill -KILL 0
 "#;
 
+/// Processes that end with their owner, and a folder that goes with them.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub struct Guard {
     shell: Child,
     pipe: Option<ChildStdin>,
 }
@@ -56,8 +57,13 @@ impl Guard {
         Ok(Self { shell, pipe })
     }
 
-    /// Starts the server inside the guarded group.
-    pub(super) fn spawn(&mut self, command: &mut Command) -> io::Result<Child> {
+    /// A guard for processes that may be killed at any time.
+    pub fn over_workers(dir: &Path) -> io::Result<Self> {
+        Self::over(dir, Signal::KILL)
+    }
+
+    /// Starts a process inside the guarded group.
+    pub fn spawn(&mut self, command: &mut Command) -> io::Result<Child> {
         let group = i32::try_from(self.shell.id()).map_err(io::Error::other)?;
         let server = command.process_group(group).spawn()?;
         self.tell(&server.id().to_string());

@@ -32,6 +32,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+pub use guard::Guard;
 pub use instance::{Instance, Launch};
 pub use keeper::{Keeper, Skip};
 pub use obtain::{Listing, cache_dir, list, obtain};

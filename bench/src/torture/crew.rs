@@ -1,0 +1,196 @@
+//! The processes of a run, which die and come back.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use chapar_testkit::servers::Guard;
+use rustix::process::{Pid, Signal, kill_process};
+
+/// What a process is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Relay,
+    Consumer,
+    Writer,
+}
+
+impl Role {
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Role::Relay => "relay",
+            Role::Consumer => "consumer",
+            Role::Writer => "writer",
+        }
+    }
+}
+
+/// All processes of a run. They end with it, however it ends.
+pub(super) struct Crew {
+    inner: Mutex<Inner>,
+    program: PathBuf,
+    folder: PathBuf,
+}
+
+struct Inner {
+    guard: Guard,
+    members: Vec<Member>,
+}
+
+struct Member {
+    role: Role,
+    index: usize,
+    args: Vec<String>,
+    /// Counts its lives.
+    life: u32,
+    child: Option<Child>,
+    /// Nobody brings it back.
+    dismissed: bool,
+}
+
+impl Crew {
+    pub(super) fn new(program: &Path, folder: &Path, guarded: &Path) -> Result<Self> {
+        let guard = Guard::over_workers(guarded)?;
+        Ok(Crew {
+            inner: Mutex::new(Inner { guard, members: Vec::new() }),
+            program: program.to_owned(),
+            folder: folder.to_owned(),
+        })
+    }
+
+    /// Adds a process. `{life}` in an argument is the number of its life.
+    pub(super) fn hire(&self, role: Role, index: usize, args: Vec<String>) -> Result<()> {
+        let mut inner = self.inner();
+        inner.members.push(Member { role, index, args, life: 0, child: None, dismissed: false });
+        drop(inner);
+        self.tend()
+    }
+
+    /// Starts whoever is not there and should be.
+    pub(super) fn tend(&self) -> Result<()> {
+        let mut inner = self.inner();
+        let Inner { guard, members } = &mut *inner;
+        for member in members {
+            let gone = match &mut member.child {
+                Some(child) => child.try_wait()?.is_some(),
+                None => true,
+            };
+            if gone && !member.dismissed {
+                member.life += 1;
+                member.child = Some(guard.spawn(&mut self.command(member)?)?);
+            }
+        }
+        Ok(())
+    }
+
+    /// `kill -9`; it comes back when it is tended to. False if it was not there.
+    pub(super) fn kill(&self, role: Role, index: usize) -> bool {
+        let mut inner = self.inner();
+        let Some(child) = inner.child(role, index) else { return false };
+        let killed = child.kill().is_ok();
+        let _ = child.wait();
+        killed
+    }
+
+    /// Stops a process in its tracks. False if it was not there.
+    pub(super) fn freeze(&self, role: Role, index: usize) -> bool {
+        self.signal(role, index, Signal::STOP)
+    }
+
+    /// Lets it go on.
+    pub(super) fn thaw(&self, role: Role, index: usize) {
+        self.signal(role, index, Signal::CONT);
+    }
+
+    /// Asks all of a role to end, and waits until they have; those that have not by the deadline are killed.
+    pub(super) fn dismiss(&self, role: Role, patience: Duration) {
+        let mut inner = self.inner();
+        let deadline = Instant::now() + patience;
+        for member in inner.members.iter_mut().filter(|member| member.role == role) {
+            member.dismissed = true;
+            if let Some(child) = &member.child {
+                let _ = kill_process(Pid::from_child(child), Signal::CONT);
+                let _ = kill_process(Pid::from_child(child), Signal::TERM);
+            }
+        }
+        for member in inner.members.iter_mut().filter(|member| member.role == role) {
+            let Some(mut child) = member.child.take() else { continue };
+            while Instant::now() < deadline && matches!(child.try_wait(), Ok(None)) {
+                std::thread::sleep(Duration::from_millis(10));
+            }
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// How many lives beyond the first the processes have had.
+    pub(super) fn restarts(&self) -> u32 {
+        self.inner().members.iter().map(|member| member.life.saturating_sub(1)).sum()
+    }
+
+    /// The last words of every process, for a report of what went wrong.
+    pub(super) fn last_words(&self, lines: usize) -> String {
+        let inner = self.inner();
+        let words = inner.members.iter().map(|member| {
+            let name = member.name();
+            let text = std::fs::read_to_string(self.folder.join(format!("{name}.log")));
+            let text = text.unwrap_or_default();
+            let tail: Vec<&str> = text.lines().rev().take(lines).collect();
+            tail.iter().rev().map(|line| format!("{name}: {line}\n")).collect::<String>()
+        });
+        words.collect()
+    }
+
+    fn command(&self, member: &Member) -> Result<Command> {
+        let log = self.folder.join(format!("{}.log", member.name()));
+        let log = OpenOptions::new().create(true).append(true).open(log)?;
+        let life = member.life.to_string();
+        let mut command = Command::new(&self.program);
+        command
+            .args(member.args.iter().map(|arg| arg.replace("{life}", &life)))
+            // No file, no environment but what the run says.
+            .current_dir(&self.folder)
+            .env_remove("CHAPAR_CONFIG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(log);
+        Ok(command)
+    }
+
+    fn signal(&self, role: Role, index: usize, signal: Signal) -> bool {
+        let mut inner = self.inner();
+        let child = inner.child(role, index);
+        child.is_some_and(|child| kill_process(Pid::from_child(child), signal).is_ok())
+    }
+
+    fn inner(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn child(&mut self, role: Role, index: usize) -> Option<&mut Child> {
+        let member = self.members.iter_mut().find(|m| (m.role, m.index) == (role, index))?;
+        member.child.as_mut()
+    }
+}
+
+impl Member {
+    fn name(&self) -> String {
+        format!("{}-{}", self.role.name(), self.index)
+    }
+}
+
+impl Drop for Crew {
+    fn drop(&mut self) {
+        for member in &mut self.inner().members {
+            if let Some(mut child) = member.child.take() {
+                let _ = child.kill();
+                let _ = child.wait();
+            }
+        }
+    }
+}

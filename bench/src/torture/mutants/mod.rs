@@ -1,0 +1,209 @@
+//! Wrong relays, each by a design that is often seen. They share nothing with ours but the outbox and the broker; what they
+//! remember lies in the schema `mutant`.
+
+mod late_cursor;
+mod leased;
+mod marked;
+mod skip_locked;
+mod snapshot;
+
+use std::str::FromStr;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use bytes::Bytes;
+use chapar_core::port::{Outgoing, Transport};
+use chapar_transports::nats::Nats;
+use sqlx::postgres::PgRow;
+use sqlx::{Connection, FromRow, PgConnection, Row as _};
+use tokio_util::sync::CancellationToken;
+
+use super::worker::Worker;
+
+/// A relay that is wrong by design.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mutant {
+    /// Goes on behind the highest sequence number that it has seen: a row that commits late is never read.
+    SequenceCursor,
+    /// Several take the oldest rows that nobody has locked and publish them side by side: a key is overtaken.
+    SkipLocked,
+    /// Publishes what lies below the oldest running transaction in the order of transactions: a transaction gets its
+    /// number before it locks a key.
+    XminHorizon,
+    /// Takes what is visible now and was not before, above a low-water mark that it believes once all transactions below
+    /// `pg_snapshot_xmax` are over: others with higher numbers were running too.
+    SnapshotXmax,
+    /// Marks rows and then publishes them: dead in between, nobody does.
+    MarkBeforePublish,
+    /// Holds a lease that no write is checked against: asleep in the middle, it moves the successor's cursor.
+    LeaseWithoutEpoch,
+}
+
+impl Mutant {
+    /// All of them.
+    pub const ALL: [Mutant; 6] = [
+        Mutant::SequenceCursor,
+        Mutant::SkipLocked,
+        Mutant::XminHorizon,
+        Mutant::SnapshotXmax,
+        Mutant::MarkBeforePublish,
+        Mutant::LeaseWithoutEpoch,
+    ];
+
+    /// Its name on the command line.
+    pub fn name(self) -> &'static str {
+        match self {
+            Mutant::SequenceCursor => "sequence-cursor",
+            Mutant::SkipLocked => "skip-locked",
+            Mutant::XminHorizon => "xmin-horizon",
+            Mutant::SnapshotXmax => "snapshot-xmax",
+            Mutant::MarkBeforePublish => "mark-before-publish",
+            Mutant::LeaseWithoutEpoch => "lease-without-epoch",
+        }
+    }
+
+    /// Makes what the mutants remember.
+    pub(super) async fn prepare(self, connection: &mut PgConnection) -> Result<()> {
+        sqlx::raw_sql(include_str!("schema.sql")).execute(connection).await?;
+        Ok(())
+    }
+}
+
+impl FromStr for Mutant {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Mutant::ALL.into_iter().find(|mutant| mutant.name() == name);
+        found.ok_or_else(|| {
+            let known = Mutant::ALL.map(Mutant::name).join(", ");
+            format!("there is no mutant {name:?}; there are {known}")
+        })
+    }
+}
+
+/// One turn of a wrong relay; returns how many rows it got through.
+trait Design {
+    async fn turn(&mut self, desk: &mut Desk) -> Result<usize>;
+}
+
+/// What a wrong relay works with.
+struct Desk {
+    connection: PgConnection,
+    broker: Nats,
+    /// Names this process.
+    owner: String,
+}
+
+/// A row of the outbox that is a whole message.
+#[derive(Debug, Clone)]
+struct Row {
+    seq: i64,
+    event_id: String,
+    tenant: String,
+    topic: String,
+    ordering_key: Option<String>,
+    headers: String,
+    body: Vec<u8>,
+}
+
+impl FromRow<'_, PgRow> for Row {
+    fn from_row(row: &PgRow) -> sqlx::Result<Self> {
+        Ok(Row {
+            seq: row.try_get(0)?,
+            event_id: row.try_get(1)?,
+            tenant: row.try_get(2)?,
+            topic: row.try_get(3)?,
+            ordering_key: row.try_get(4)?,
+            headers: row.try_get(5)?,
+            body: row.try_get(6)?,
+        })
+    }
+}
+
+/// The columns of a [`Row`].
+macro_rules! row {
+    () => {
+        "o.seq, o.event_id, o.tenant, o.topic, o.ordering_key, o.headers, o.body"
+    };
+}
+use row;
+
+/// Relays wrongly until it is asked to end.
+pub(super) async fn run(mutant: Mutant, worker: Worker, stop: CancellationToken) -> Result<()> {
+    match mutant {
+        Mutant::SequenceCursor => relay(late_cursor::SequenceCursor, &worker, &stop).await,
+        Mutant::XminHorizon => relay(late_cursor::XminHorizon, &worker, &stop).await,
+        Mutant::SnapshotXmax => relay(snapshot::SnapshotXmax, &worker, &stop).await,
+        Mutant::SkipLocked => relay(skip_locked::SkipLocked, &worker, &stop).await,
+        Mutant::MarkBeforePublish => relay(marked::MarkBeforePublish, &worker, &stop).await,
+        Mutant::LeaseWithoutEpoch => relay(leased::LeaseWithoutEpoch, &worker, &stop).await,
+    }
+}
+
+async fn relay(mut design: impl Design, worker: &Worker, stop: &CancellationToken) -> Result<()> {
+    let broker = worker.broker("mutant").await?;
+    let owner = worker.owner("mutant");
+    while !stop.is_cancelled() {
+        let Ok(connection) = PgConnection::connect(&worker.store).await else {
+            pause(Duration::from_millis(100), stop).await;
+            continue;
+        };
+        let mut desk = Desk { connection, broker: broker.clone(), owner: owner.clone() };
+        // A connection that failed is of no use any more, and its locks are gone with it.
+        while !stop.is_cancelled() {
+            match design.turn(&mut desk).await {
+                Ok(0) => pause(Duration::from_millis(20), stop).await,
+                Ok(_) => {}
+                Err(_) => {
+                    pause(Duration::from_millis(100), stop).await;
+                    break;
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+async fn pause(time: Duration, stop: &CancellationToken) {
+    tokio::select! {
+        () = tokio::time::sleep(time) => {}
+        () = stop.cancelled() => {}
+    }
+}
+
+impl Desk {
+    /// Publishes rows, in order within a key; fails unless all are acknowledged.
+    async fn publish(&self, rows: &[Row]) -> Result<()> {
+        let outgoing: Result<Vec<Outgoing>> = rows.iter().map(Row::outgoing).collect();
+        for receipt in self.broker.publish(outgoing?).await {
+            receipt?;
+        }
+        Ok(())
+    }
+
+    /// Whether this process is the only one that relays: by a lock of the session, which is right.
+    async fn is_alone(&mut self) -> Result<bool> {
+        const LOCK: &str = "select pg_try_advisory_lock(4711)";
+        const HELD: &str = "select exists (select 1 from pg_locks where locktype = 'advisory' \
+             and objid = 4711 and pid = pg_backend_pid() and granted)";
+        let (held,): (bool,) = sqlx::query_as(HELD).fetch_one(&mut self.connection).await?;
+        if held {
+            return Ok(true);
+        }
+        let (locked,): (bool,) = sqlx::query_as(LOCK).fetch_one(&mut self.connection).await?;
+        Ok(locked)
+    }
+}
+
+impl Row {
+    fn outgoing(&self) -> Result<Outgoing> {
+        Ok(Outgoing {
+            id: self.event_id.parse().context("an event without an id")?,
+            topic: self.topic.clone(),
+            tenant: self.tenant.clone(),
+            key: self.ordering_key.clone(),
+            headers: serde_json::from_str(&self.headers)?,
+            body: Bytes::from(self.body.clone()),
+        })
+    }
+}

@@ -1,0 +1,144 @@
+//! What a run is asked to do.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::mutants::Mutant;
+
+/// A run.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The command `chapar`, which every process of the run is.
+    pub program: PathBuf,
+    /// A PostgreSQL database for this run alone; a private server if there is none.
+    pub store: Option<String>,
+    /// A NATS server; a private one if there is none.
+    pub transport: Option<String>,
+    /// How long faults happen, in seconds.
+    pub seconds: f64,
+    /// Makes the same schedule again.
+    pub seed: u64,
+    /// What happens.
+    pub faults: BTreeSet<Fault>,
+    /// A wrong relay in place of ours.
+    pub mutant: Option<Mutant>,
+    /// Stop as soon as a promise is broken for good.
+    pub until_violation: bool,
+}
+
+macro_rules! faults {
+    ($($(#[doc = $doc:literal])+ $fault:ident = $name:literal,)+) => {
+        /// Something that goes wrong.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Fault {
+            $($(#[doc = $doc])+ $fault,)+
+        }
+
+        impl Fault {
+            /// All of them.
+            pub const ALL: &[Fault] = &[$(Fault::$fault,)+];
+
+            /// Its name on the command line and in the report.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Fault::$fault => $name,)+
+                }
+            }
+        }
+    };
+}
+
+faults! {
+    /// `kill -9` of a relay.
+    KillRelay = "kill-relay",
+    /// `kill -9` of a consumer.
+    KillConsumer = "kill-consumer",
+    /// `kill -9` of a writer.
+    KillWriter = "kill-writer",
+    /// A relay sleeps for longer than its lease, and wakes up.
+    FreezeRelay = "freeze-relay",
+    /// A consumer sleeps for longer than its lease, and wakes up.
+    FreezeConsumer = "freeze-consumer",
+    /// `kill -9` of the database server.
+    CrashDatabase = "crash-database",
+    /// `kill -9` of the broker.
+    RestartBroker = "restart-broker",
+    /// The connections of a relay to the broker break.
+    CutBroker = "cut-broker",
+    /// The network between a relay and the broker is slow.
+    SlowBroker = "slow-broker",
+    /// The broker hears nothing and says nothing, over connections that stay.
+    HalfOpenBroker = "half-open-broker",
+    /// The broker's acknowledgements do not arrive.
+    LostAckBroker = "lost-ack-broker",
+    /// The connections of a relay to the database break.
+    CutDatabase = "cut-database",
+    /// The network between a relay and the database is slow.
+    SlowDatabase = "slow-database",
+    /// The database hears nothing and says nothing, over connections that stay.
+    HalfOpenDatabase = "half-open-database",
+    /// The database's answers, commits included, do not arrive.
+    LostAckDatabase = "lost-ack-database",
+    /// A transaction that writes stays open in another database of the cluster.
+    ForeignTransaction = "foreign-transaction",
+    /// Writers keep transactions open, before and after they lock their keys.
+    LongTransactions = "long-transactions",
+    /// Writers roll back.
+    Rollbacks = "rollbacks",
+    /// Writers lock two keys in either order, one after the other.
+    LockOrderRaces = "lock-order-races",
+}
+
+impl Fault {
+    /// What writers do by themselves, all the time.
+    pub fn is_a_habit(self) -> bool {
+        matches!(self, Fault::LongTransactions | Fault::Rollbacks | Fault::LockOrderRaces)
+    }
+
+    /// Whether it needs servers that are ours to break.
+    pub fn needs_private_servers(self) -> bool {
+        matches!(self, Fault::CrashDatabase | Fault::RestartBroker)
+    }
+
+    /// Reads `all`, `none`, or names with commas between.
+    pub fn list(text: &str) -> Result<BTreeSet<Fault>, String> {
+        match text {
+            "all" => Ok(Fault::ALL.iter().copied().collect()),
+            "none" => Ok(BTreeSet::new()),
+            names => names.split(',').map(|name| name.trim().parse()).collect(),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Fault {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        let found = Fault::ALL.iter().copied().find(|fault| fault.name() == name);
+        found.ok_or_else(|| {
+            let known: Vec<&str> = Fault::ALL.iter().map(|fault| fault.name()).collect();
+            format!("there is no fault {name:?}; give all, none, or some of {}", known.join(", "))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn faults_are_listed_by_name() {
+        let listed = Fault::list("kill-relay, rollbacks").map(Vec::from_iter);
+        assert_eq!(listed, Ok(vec![Fault::KillRelay, Fault::Rollbacks]));
+        assert_eq!(Fault::list("all").map(|all| all.len()), Ok(Fault::ALL.len()));
+        assert!(Fault::list("kill-everything").is_err_and(|error| error.contains("kill-relay")));
+    }
+}
