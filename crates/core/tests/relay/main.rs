@@ -1,6 +1,11 @@
 //! The relay under thousands of schedules: crashes, frozen relays, zombies, lost
 //! acknowledgements, outages and poison, in every order that a seed can think of.
-#![allow(clippy::unwrap_used, clippy::print_stdout, clippy::print_stderr, reason = "a test may panic and speak")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test may panic and speak"
+)]
 
 mod world;
 
