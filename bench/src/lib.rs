@@ -5,6 +5,11 @@
 //! them need. [`torture`] runs real processes on real servers, breaks them on purpose, and judges
 //! from outside what came of it.
 
+pub mod append;
+pub mod latency;
 pub mod measure;
+mod naive;
+mod place;
+pub mod relay;
 pub mod torture;
 pub mod validate;

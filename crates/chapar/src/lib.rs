@@ -37,6 +37,7 @@ mod failure;
 mod metrics;
 mod registry;
 mod relay;
+mod republish;
 pub mod saga;
 mod timers;
 
@@ -45,6 +46,7 @@ pub use chapar::{AppendError, Chapar, ChaparBuilder};
 pub use chapar_core as core;
 pub use chapar_core::{Draft, Envelope, Event, Id, IntoDraft, Payload, Producer, Profile, Tenant};
 pub use chapar_sql as sql;
+pub use chapar_sql::AuditEntry;
 pub use chapar_sql::{Store, StoreError, StoreOptions, Tx};
 pub use consumer::{Consumer, HandlerFn};
 pub use cx::Cx;
@@ -52,6 +54,7 @@ pub use effects::{EffectOutcome, EffectTask};
 pub use failure::Failure;
 pub use metrics::{Blocked, ConsumerMetrics, Metrics};
 pub use registry::{BundleSource, FetchError, Refusal, Registry, RegistryError, Token};
+pub use republish::{RepublishError, Republished};
 
 /// The README and the guide, compiled so that their samples stay true.
 macro_rules! page {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use chapar_bench::validate;
+use chapar_bench::{append, latency, relay, validate};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -18,6 +18,96 @@ Examples:
   chapar bench validate
   chapar bench validate --turn-ms 1000 --format json")]
     Validate(Validate),
+    /// Relay a backlog, against the bare client and against the relay as the seeds write it.
+    #[command(after_help = "\
+Examples:
+  chapar bench relay
+  chapar bench relay --events 200000 --rounds 2 --format json
+  chapar bench relay --store postgres://localhost/empty --transport nats://localhost")]
+    Relay(Relay),
+    /// Append in a business transaction, against the transaction alone.
+    #[command(after_help = "\
+Examples:
+  chapar bench append
+  chapar bench append --turn-ms 1000 --rounds 2 --format json")]
+    Append(Append),
+    /// From commit to the broker at a steady rate, against the transaction itself.
+    #[command(after_help = "\
+Examples:
+  chapar bench latency --rate 2000
+  chapar bench latency --rate 500 --turn-ms 5000 --format json")]
+    Latency(Latency),
+}
+
+#[derive(Args)]
+pub(crate) struct Append {
+    /// An empty PostgreSQL database; a private server when none is given.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+
+    /// How many rounds count.
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=100))]
+    rounds: u64,
+
+    /// How long each contestant runs in each round, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 4000,
+        value_parser = clap::value_parser!(u64).range(100..=600_000))]
+    turn_ms: u64,
+
+    /// The form of the output.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Args)]
+pub(crate) struct Latency {
+    /// Transactions per second.
+    #[arg(long, value_name = "N", default_value_t = 2000,
+        value_parser = clap::value_parser!(u64).range(16..=100_000))]
+    rate: u64,
+
+    /// How long a round is, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 20_000,
+        value_parser = clap::value_parser!(u64).range(100..=600_000))]
+    turn_ms: u64,
+
+    #[command(flatten)]
+    place: Place,
+}
+
+#[derive(Args)]
+pub(crate) struct Place {
+    /// An empty PostgreSQL database; a private server when none is given.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+
+    /// A NATS server; a private one when none is given.
+    #[arg(long, value_name = "URL")]
+    transport: Option<String>,
+
+    /// How many rounds count.
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=100))]
+    rounds: u64,
+
+    /// The form of the output.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Args)]
+pub(crate) struct Relay {
+    /// How many events wait.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    events: i64,
+
+    /// How long the naive relay runs in each round, in seconds.
+    #[arg(long, value_name = "S", default_value_t = 20)]
+    naive_seconds: u64,
+
+    #[command(flatten)]
+    place: Place,
 }
 
 #[derive(Args)]
@@ -41,6 +131,39 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             let turn = Duration::from_millis(args.turn_ms);
             let report = validate::run(melmastoon::CONTRACTS, turn)?;
             print(args.format, &report, || report.table())
+        }
+        Command::Relay(args) => {
+            let options = relay::Options {
+                program: std::env::current_exe()?,
+                store: args.place.store,
+                transport: args.place.transport,
+                events: args.events,
+                rounds: args.place.rounds as usize,
+                naive: Duration::from_secs(args.naive_seconds),
+            };
+            let report = relay::run(&options)?;
+            print(args.place.format, &report, || report.table())
+        }
+        Command::Append(args) => {
+            let options = append::Options {
+                store: args.store,
+                rounds: args.rounds as usize,
+                turn: Duration::from_millis(args.turn_ms),
+            };
+            let report = append::run(&options)?;
+            print(args.format, &report, || report.table())
+        }
+        Command::Latency(args) => {
+            let options = latency::Options {
+                program: std::env::current_exe()?,
+                store: args.place.store,
+                transport: args.place.transport,
+                rate: args.rate,
+                rounds: args.place.rounds as usize,
+                turn: Duration::from_millis(args.turn_ms),
+            };
+            let report = latency::run(&options)?;
+            print(args.place.format, &report, || report.table())
         }
     }
 }

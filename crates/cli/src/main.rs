@@ -7,6 +7,7 @@ mod check;
 mod config;
 mod envelope;
 mod migrate;
+mod outbox;
 mod output;
 mod relay;
 mod schema;
@@ -68,6 +69,9 @@ enum Command {
     /// Release the contracts of a system.
     #[command(subcommand)]
     Schema(schema::Command),
+    /// See what waits to be published, decide on what could not be, and publish again.
+    #[command(subcommand)]
+    Outbox(outbox::Command),
     /// Bring a store's tables up to date.
     #[command(subcommand)]
     Migrate(migrate::Command),
@@ -104,6 +108,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Envelope(command) => envelope::run(command),
         Command::Catalog(command) => catalog::run(command),
         Command::Schema(command) => schema::run(command),
+        Command::Outbox(command) => outbox::run(command, config),
         Command::Migrate(command) => migrate::run(command),
         Command::Bench(command) => bench::run(command),
         Command::Torture(args) => torture::run(args),

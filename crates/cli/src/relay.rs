@@ -39,6 +39,11 @@ pub(crate) struct Args {
     #[arg(long, env = "CHAPAR_LISTEN", default_value = "127.0.0.1:7071", value_name = "ADDRESS")]
     listen: String,
 
+    /// Topics whose events are stamped with their place in the order of their key. With
+    /// --contracts, those that need it are.
+    #[arg(long, value_name = "TOPIC")]
+    stamp: Vec<String>,
+
     /// How long what is under way may take to finish after SIGTERM.
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     drain: Duration,
@@ -91,7 +96,8 @@ async fn relay(args: Args, config: Config) -> Result<ExitCode> {
         builder = builder.registry(registry);
     }
     let chapar = builder.build();
-    let running = App::new(chapar.clone(), transport, owner.clone()).start().await?;
+    let running =
+        App::new(chapar.clone(), transport, owner.clone()).stamp(args.stamp).start().await?;
 
     let closing = CancellationToken::new();
     let ops = Ops::new(chapar, running.metrics());
@@ -110,7 +116,7 @@ async fn relay(args: Args, config: Config) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn system(name: &str) -> Result<(Profile, Arc<dyn Dialect>)> {
+pub(crate) fn system(name: &str) -> Result<(Profile, Arc<dyn Dialect>)> {
     let profile = match Profile::builtin(name) {
         Some(profile) => profile,
         None => {

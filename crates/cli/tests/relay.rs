@@ -158,3 +158,68 @@ fn a_wrong_set_up_is_refused_at_the_start_with_words() {
     let said = refused(&["--store", &service, "--profile", "melmastoon"]);
     assert!(said.contains("cannot work for all tenants"), "{said}");
 }
+
+#[test]
+fn an_operator_releases_drops_and_publishes_again_and_all_of_it_is_audited() {
+    let server = need!(servers::postgres());
+    let database = server.database("outbox_cli").unwrap();
+    let store = database.url();
+    assert!(chapar(&["migrate", "apply", "--store", store]).status().unwrap().success());
+    let outbox = |args: &[&str]| {
+        let output =
+            chapar(&[&["outbox"], args, &["--store", store, "--format", "json"]].concat()).output();
+        let output = output.unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), serde_json::from_slice(&output.stdout).unwrap_or(said.into()))
+    };
+    let relay = Relay::start(store);
+    emit(store, 0);
+    // The hotel demands an idempotency key; behind these two, others wait.
+    for (key, n) in [("bad", 1), ("worse", 1), ("bad", 2), ("worse", 2)] {
+        let intent = if n == 1 { "null".into() } else { format!("'{key}:{n}'") };
+        ask(
+            store,
+            &format!(
+                "select set_config('app.tenant_id', 'acme', false); \
+                 select chapar.emit('melmastoon.reservation.booking.modified.v1', \
+                 tenant => 'acme', key => '{key}', payload => '{{\"n\": {n}}}', \
+                 idempotency_key => {intent})"
+            ),
+        );
+    }
+    let quarantined = "select count(*) from chapar.outbox_parked where quarantined_at is not null";
+    let ten = Duration::from_secs(10);
+    eventually("both are in quarantine", ten, || ask(store, quarantined) == "2");
+    let (_, list): (_, serde_json::Value) = outbox(&["quarantine", "list"]);
+    let seq = |n: usize| list[n]["seq"].to_string();
+    assert_eq!((&list[0]["behind"], &list[1]["behind"]), (&1.into(), &1.into()), "{list}");
+    assert!(list[0]["last_error"].as_str().unwrap().contains("CH1002"), "{list}");
+    let (_, status) = outbox(&["status"]);
+    assert_eq!(status["keys_quarantined"], 2, "{status}");
+    assert_eq!(status["relays"][0]["shards"], 64, "{status}");
+
+    assert_eq!(outbox(&["quarantine", "drop", &seq(0), "--reason", " "]).0, Some(1));
+    assert_eq!(outbox(&["quarantine", "drop", "999", "--reason", "x"]).0, Some(1));
+    assert_eq!(outbox(&["quarantine", "drop", &seq(0), "--reason", "a test"]).0, Some(0));
+    let published = "select count(*) from chapar.log where ordering_key like 'acme:bad%'";
+    eventually("its follower has moved up", ten, || ask(store, published) == "1");
+    // It breaks the same rule again, and is back in its place.
+    assert_eq!(outbox(&["quarantine", "release", &seq(1), "--reason", "mended"]).0, Some(0));
+    eventually("it was tried again", ten, || {
+        ask(store, "select attempts from chapar.outbox_parked where quarantined_at is not null")
+            == "1"
+    });
+    assert_eq!(ask(store, "select count(*) from chapar.log where ordering_key like '%worse'"), "0");
+
+    ask(store, "delete from chapar.log where log_offset % 2 = 0");
+    let lost = 41 - ask(store, "select count(*) from chapar.log").parse::<i64>().unwrap();
+    assert!(lost > 5, "the broker has lost {lost}");
+    let again = ["republish", "--transport", "sql:", "--profile", "melmastoon", "--since", "1h"];
+    let (code, done) = outbox(&[&again[..], &["--reason", "the disk was lost"]].concat());
+    assert_eq!((code, &done["taken"]), (Some(0), &41.into()), "{done}");
+    assert_eq!(done["duplicates"], 41 - lost, "{done}");
+    assert_eq!(ask(store, "select count(distinct event_id) from chapar.log"), "41");
+    let actions = "select string_agg(action, ' ' order by id) from chapar.audit_log";
+    assert_eq!(ask(store, actions), "outbox.drop outbox.release outbox.republish");
+    relay.terminate();
+}

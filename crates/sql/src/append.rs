@@ -94,6 +94,9 @@ impl Conn<'_> {
              $12::text[], $13::bytea[]) as e(event_id, tenant, topic, ordering_key, shard, \
              aggregate_type, aggregate_id, idempotency_key, payload_hash, correlation_id, \
              causation_id, headers, body)";
+        if let [event] = events {
+            return Ok(vec![self.append_one(event).await?]);
+        }
         let whole_shards = self.lock_whole_shards(events).await?;
         let Conn::Postgres(conn) = self else { return Ok(Vec::new()) };
         let texts = |get: fn(&Append) -> &String| -> Vec<String> {
@@ -123,6 +126,30 @@ impl Conn<'_> {
             .fetch_all(&mut **conn)
             .await?;
         Ok(ids)
+    }
+
+    /// One event, as most transactions have, without the detour over arrays.
+    async fn append_one(&mut self, event: &Append) -> Result<String, StoreError> {
+        const APPEND: &str = "select chapar.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, \
+             true, $12, $13)";
+        let Conn::Postgres(conn) = self else { return Ok(String::new()) };
+        let id = sqlx::query_scalar(APPEND)
+            .bind(&event.event_id)
+            .bind(&event.tenant)
+            .bind(&event.topic)
+            .bind(&event.ordering_key)
+            .bind(event.home() as i16)
+            .bind(&event.aggregate_type)
+            .bind(&event.aggregate_id)
+            .bind(&event.idempotency_key)
+            .bind(event.payload_hash.as_slice())
+            .bind(&event.correlation_id)
+            .bind(&event.causation_id)
+            .bind(&event.headers)
+            .bind(&*event.body)
+            .fetch_one(&mut **conn)
+            .await?;
+        Ok(id)
     }
 
     /// Locks whole shards for a batch of very many keys, whose own locks would exhaust the

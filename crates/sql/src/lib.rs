@@ -32,7 +32,7 @@ pub use error::StoreError;
 pub use inbox::{Arrival, StashedArrival};
 pub use log::SqlTransport;
 pub use migrate::{Migration, SchemaStatus};
-pub use outbox::{Keep, Kept, ParkedRow, SqlOutbox};
+pub use outbox::{Keep, Kept, ParkedRow, RelayCard, SqlOutbox};
 pub use saga::{DueTimer, HistoryEntry, SagaCard, SagaRow, SagaSummary};
 pub use statement::Statement;
 pub use store::{Backend, Nudges, Store, StoreOptions};

@@ -17,7 +17,7 @@ use chapar_core::port::{
 };
 
 pub use keep::{Keep, Kept};
-pub use triage::ParkedRow;
+pub use triage::{ParkedRow, RelayCard};
 
 use crate::conn::Conn;
 use crate::error::StoreError;

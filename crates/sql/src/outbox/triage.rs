@@ -1,10 +1,12 @@
 //! What an operator sees of the outbox and does to it.
 
+use chapar_core::port::OutboxRow;
 use jiff::Timestamp;
 
 use crate::audit::AuditEntry;
 use crate::conn::Conn;
 use crate::error::StoreError;
+use crate::outbox::read::common_row;
 use crate::statement::Statement;
 
 /// A row of the outbox that could not be published.
@@ -109,4 +111,61 @@ fn parked_row(row: &crate::value::Row) -> Result<ParkedRow, StoreError> {
         last_error: row.get(9)?,
         behind: row.get(10)?,
     })
+}
+
+impl Conn<'_> {
+    /// Rows that were published, written at or after `since`, behind `after`, in order of `seq`;
+    /// also of those that are held.
+    pub async fn published_rows(
+        &mut self,
+        since: Timestamp,
+        after: i64,
+        limit: usize,
+    ) -> Result<Vec<OutboxRow>, StoreError> {
+        static ROWS: Statement = Statement::new(
+            "select o.seq, o.event_id, o.topic, o.tenant, o.ordering_key, o.headers, o.body, \
+                 o.written_at, case when o.sealed then null else json_build_array(o.aggregate_type, \
+                 o.aggregate_id, o.idempotency_key, o.correlation_id, o.causation_id)::text end \
+             from (select * from chapar.outbox_held union all select * from chapar.outbox) o \
+             where o.seq > $1 and o.written_at >= $2 \
+                 and not exists (select 1 from chapar.outbox_parked p where p.seq = o.seq) \
+                 and not exists (select 1 from chapar.outbox_waiting w where w.seq = o.seq) \
+             order by o.seq limit $3",
+        );
+        let args = vec![after.into(), since.into(), (limit as i64).into()];
+        let rows = self.query(&ROWS, args).await?;
+        rows.iter().map(common_row).collect()
+    }
+}
+
+/// A relay that holds a lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct RelayCard {
+    pub epoch: i64,
+    pub owner: String,
+    pub expires_at: Timestamp,
+    pub shards: i64,
+}
+
+impl Conn<'_> {
+    /// The relays whose lease holds.
+    pub async fn relays(&mut self) -> Result<Vec<RelayCard>, StoreError> {
+        static RELAYS: Statement = Statement::new(
+            "select r.epoch, r.owner, r.expires_at, \
+                 (select count(*) from chapar.shards s where s.epoch = r.epoch) \
+             from chapar.relays r where r.expires_at > clock_timestamp() order by r.epoch",
+        );
+        let rows = self.query(&RELAYS, vec![]).await?;
+        rows.iter()
+            .map(|row| {
+                Ok(RelayCard {
+                    epoch: row.get(0)?,
+                    owner: row.get(1)?,
+                    expires_at: row.get(2)?,
+                    shards: row.get(3)?,
+                })
+            })
+            .collect()
+    }
 }

@@ -1,6 +1,6 @@
 //! Publishing: many keys at a time, one message of a key.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use async_nats::connection::State;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
@@ -12,10 +12,40 @@ use super::{Nats, lock, topology, unavailable, wire};
 
 type Published = Result<Receipt, TransportError>;
 
+/// Where the messages of a topic go, found out once for a batch.
+struct Route {
+    domain: topology::Domain,
+    /// The number of the stream's first partition.
+    code: u32,
+}
+
 impl Nats {
     /// Publishes in waves: a message whose key has one before it in the batch waits until that
     /// is acknowledged, and shares its failure.
     pub(super) async fn publish_all(&self, batch: Vec<Outgoing>) -> Vec<Published> {
+        let mut routes = HashMap::new();
+        for message in &batch {
+            if !routes.contains_key(&message.topic)
+                && let Ok(route) = self.route(&message.topic).await
+            {
+                routes.insert(message.topic.clone(), route);
+            }
+        }
+        let one_per_key = {
+            let mut keys = HashSet::with_capacity(batch.len());
+            batch.iter().all(|m| m.key.as_ref().is_none_or(|key| keys.insert(key)))
+        };
+        match one_per_key {
+            true => join_all(batch.into_iter().map(|m| self.publish_one(m, &routes))).await,
+            false => self.publish_in_waves(batch, &routes).await,
+        }
+    }
+
+    async fn publish_in_waves(
+        &self,
+        batch: Vec<Outgoing>,
+        routes: &HashMap<String, Route>,
+    ) -> Vec<Published> {
         let mut results: Vec<Option<Published>> = batch.iter().map(|_| None).collect();
         let mut rest: Vec<(usize, Outgoing)> = batch.into_iter().enumerate().collect();
         let mut failed: HashSet<String> = HashSet::new();
@@ -31,7 +61,7 @@ impl Nats {
                     let key = message.key.clone();
                     match behind {
                         true => (index, key, Err(behind_another())),
-                        false => (index, key, self.publish_one(message).await),
+                        false => (index, key, self.publish_one(message, routes).await),
                     }
                 }
             };
@@ -45,14 +75,27 @@ impl Nats {
         results.into_iter().map(|result| result.unwrap_or_else(|| Err(behind_another()))).collect()
     }
 
-    async fn publish_one(&self, message: Outgoing) -> Published {
-        let domain = self.domain(&message.topic)?;
+    async fn route(&self, topic: &str) -> Result<Route, TransportError> {
+        let domain = self.domain(topic)?;
         // Without a connection the client would keep the message for later: whoever publishes
         // should know instead, and keep it where it is durable.
         if self.0.client.connection_state() != State::Connected {
             return Err(TransportError::Unavailable("there is no connection to NATS".into()));
         }
         self.ensure(&domain, None).await?;
+        let code = topology::code(&domain.stream, 0);
+        Ok(Route { domain, code })
+    }
+
+    async fn publish_one(&self, message: Outgoing, routes: &HashMap<String, Route>) -> Published {
+        let found;
+        let route = match routes.get(&message.topic) {
+            Some(route) if self.0.client.connection_state() == State::Connected => route,
+            _ => {
+                found = self.route(&message.topic).await?;
+                &found
+            }
+        };
         let partition = topology::partition(&message, &self.0.options);
         let subject = topology::subject(&message.topic, partition);
         let headers = wire::encode(&message.headers, &message.tenant, message.key.as_deref());
@@ -65,9 +108,8 @@ impl Nats {
             Ok(acknowledged) => acknowledged.await,
             Err(error) => Err(error),
         };
-        let ack = sent.map_err(|error| self.publish_error(&domain, size, &error))?;
-        let position =
-            Position { partition: topology::code(&ack.stream, partition), offset: ack.sequence };
+        let ack = sent.map_err(|error| self.publish_error(&route.domain, size, &error))?;
+        let position = Position { partition: route.code | partition, offset: ack.sequence };
         Ok(Receipt { position, duplicate: ack.duplicate })
     }
 

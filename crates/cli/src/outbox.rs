@@ -1,0 +1,294 @@
+//! `chapar outbox`: what waits to be published, what could not be, and what is published again.
+
+use std::io::{IsTerminal, Write};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use chapar::{Chapar, Producer, Store, StoreOptions};
+use chapar_sql::ParkedRow;
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::config::{Config, duration};
+use crate::output::{Format, bold, dim, red};
+use crate::relay::system;
+use crate::transport;
+use crate::up::{interrupted, process_name};
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// How far the relays are behind.
+    #[command(after_help = "\
+Examples:
+  chapar outbox status --store postgres://localhost/hotel
+  chapar outbox status --store sqlite:hotel.db --format json")]
+    Status(Target),
+    /// Events that failed and are tried again, each with those of its key that wait behind it.
+    Parked(List),
+    /// Events that failed for good.
+    #[command(subcommand)]
+    Quarantine(Quarantine),
+    /// Publish again, under the same ids, what a broker has lost.
+    #[command(after_help = "\
+Examples:
+  chapar outbox republish --store postgres://localhost/hotel --profile melmastoon \\
+      --transport nats://localhost --since 2h --reason 'disk of nats-1 was lost, INC-42'
+
+Whoever has applied an event skips it. Events that wait or are parked are left to the relay.
+Ctrl-C stops it; it then says where to go on.")]
+    Republish(Republish),
+}
+
+#[derive(Subcommand)]
+pub(crate) enum Quarantine {
+    /// The first of each key.
+    List(List),
+    /// Let the relay try one again; it keeps its place in the order of its key.
+    Release(Decide),
+    /// Give one up for good; the next of its key moves up, and the event stays in the store.
+    Drop(Decide),
+}
+
+#[derive(Args)]
+pub(crate) struct Target {
+    /// The store: sqlite:FILE or postgres://user@host/database.
+    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
+    store: String,
+
+    /// The form of the output.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    target: Target,
+
+    /// The most lines.
+    #[arg(long, default_value_t = 100, value_name = "N")]
+    limit: usize,
+}
+
+#[derive(Args)]
+pub(crate) struct Decide {
+    /// Its number, as `list` shows it.
+    seq: i64,
+
+    /// Why; it is written to the audit log.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Args)]
+pub(crate) struct Republish {
+    /// How far back, such as 30m or 2h.
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    since: Duration,
+
+    /// Go on behind this row; a run that stopped has said which.
+    #[arg(long, default_value_t = 0, value_name = "SEQ")]
+    after: i64,
+
+    /// Why; it is written to the audit log.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+
+    /// Where to: nats://host:port, or `sql:` for the log in the same store.
+    #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL")]
+    transport: String,
+
+    /// The system's profile: a preset or a TOML file.
+    #[arg(long, env = "CHAPAR_PROFILE", value_name = "NAME|FILE")]
+    profile: String,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+pub(crate) fn run(command: Command, config: Config) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match command {
+            Command::Status(target) => status(&target).await,
+            Command::Parked(list) => parked(&list, false).await,
+            Command::Quarantine(Quarantine::List(list)) => parked(&list, true).await,
+            Command::Quarantine(Quarantine::Release(decide)) => release(&decide).await,
+            Command::Quarantine(Quarantine::Drop(decide)) => drop_row(&decide).await,
+            Command::Republish(args) => republish(&args, &config).await,
+        }
+    })
+}
+
+async fn open(target: &Target) -> Result<Store> {
+    let store = Store::open(&target.store, &StoreOptions::default()).await?;
+    store.check_schema().await?;
+    Ok(store)
+}
+
+async fn status(target: &Target) -> Result<ExitCode> {
+    let store = open(target).await?;
+    let mut tx = store.begin_read().await?;
+    let lag = tx.conn().outbox_lag(Timestamp::now()).await?;
+    let relays = tx.conn().relays().await?;
+    let parked = tx.conn().parked_rows(false, usize::MAX >> 1).await?.len();
+    let quarantined = tx.conn().parked_rows(true, usize::MAX >> 1).await?.len();
+    match target.format {
+        Format::Json => {
+            let relays: Vec<_> = relays
+                .iter()
+                .map(|relay| {
+                    json!({ "owner": relay.owner, "epoch": relay.epoch, "shards": relay.shards,
+                            "expires_at": relay.expires_at })
+                })
+                .collect();
+            let status = json!({
+                "waiting": lag.waiting, "oldest_seconds": lag.seconds, "keys_parked": parked,
+                "keys_quarantined": quarantined, "relays": relays,
+            });
+            println!("{}", serde_json::to_string_pretty(&status)?);
+        }
+        Format::Text => {
+            println!("waiting      {} (the oldest for {:.1} s)", lag.waiting, lag.seconds);
+            println!("parked       {parked} keys");
+            println!("quarantined  {quarantined} keys");
+            for relay in &relays {
+                let shards = relay.shards;
+                println!(
+                    "relay        {} with {shards} shards, epoch {}",
+                    relay.owner, relay.epoch
+                );
+            }
+            if relays.is_empty() {
+                println!("{}", red("no relay is running; start `chapar relay`"));
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn parked(list: &List, quarantined: bool) -> Result<ExitCode> {
+    let store = open(&list.target).await?;
+    let mut tx = store.begin_read().await?;
+    let rows = tx.conn().parked_rows(quarantined, list.limit).await?;
+    match list.target.format {
+        Format::Json => {
+            let rows: Vec<_> = rows.iter().map(as_json).collect();
+            println!("{}", serde_json::to_string_pretty(&rows)?);
+        }
+        Format::Text if rows.is_empty() => eprintln!("nothing"),
+        Format::Text => rows.iter().for_each(print),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn as_json(row: &ParkedRow) -> serde_json::Value {
+    json!({
+        "seq": row.seq, "event_id": row.event_id, "topic": row.topic, "tenant": row.tenant,
+        "key": row.key, "attempts": row.attempts, "first_failed_at": row.first_failed_at,
+        "next_attempt_at": row.next_attempt_at, "quarantined_at": row.quarantined_at,
+        "last_error": row.last_error, "behind": row.behind,
+    })
+}
+
+fn print(row: &ParkedRow) {
+    let key = row.key.as_deref().unwrap_or("no key");
+    println!("{}  {}  {}  {key}", bold(&row.seq.to_string()), row.topic, row.tenant);
+    let error = row.last_error.as_deref().unwrap_or("waits behind another");
+    println!("    {} attempts, {} behind it: {error}", row.attempts, row.behind);
+    if let Some(at) = row.next_attempt_at {
+        println!("    {}", dim(&format!("next attempt at {at}")));
+    }
+}
+
+async fn release(decide: &Decide) -> Result<ExitCode> {
+    let store = open(&decide.target).await?;
+    let mut tx = store.begin_engine().await?;
+    let done =
+        tx.conn().release_quarantined(decide.seq, &operator(), told(&decide.reason)?).await?;
+    tx.commit().await?;
+    said(decide, done, "released", "the relay tries it within a second")
+}
+
+async fn drop_row(decide: &Decide) -> Result<ExitCode> {
+    let store = open(&decide.target).await?;
+    let mut tx = store.begin_engine().await?;
+    let done = tx.conn().drop_quarantined(decide.seq, &operator(), told(&decide.reason)?).await?;
+    tx.commit().await?;
+    said(decide, done, "dropped", "the next of its key moves up; the event stays in the store")
+}
+
+fn told(reason: &str) -> Result<&str> {
+    match reason.trim() {
+        "" => bail!("--reason is empty; say why, it is written to the audit log"),
+        reason => Ok(reason),
+    }
+}
+
+fn said(decide: &Decide, done: bool, what: &str, then: &str) -> Result<ExitCode> {
+    let seq = decide.seq;
+    if !done {
+        bail!("{seq} is not in quarantine; `chapar outbox quarantine list` shows what is");
+    }
+    match decide.target.format {
+        Format::Json => println!("{}", json!({ "seq": seq, "outcome": what })),
+        Format::Text => eprintln!("{what} {seq}: {then}"),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn republish(args: &Republish, config: &Config) -> Result<ExitCode> {
+    let stop = interrupted();
+    let store = open(&args.target).await?;
+    let (profile, dialect) = system(&args.profile)?;
+    let owner = process_name("republish");
+    let transport =
+        transport::open(&args.transport, &config.nats, &store, &owner, &profile.name).await?;
+    let producer = Producer { service: "chapar-relay".into(), ..Producer::default() };
+    let chapar = Chapar::builder(store, profile, dialect).producer(producer).build();
+    let since = Timestamp::now().saturating_sub(args.since).context("--since is too far back")?;
+    let (began, watched) = (Instant::now(), std::io::stderr().is_terminal());
+    let reason = told(&args.reason)?;
+    let done = chapar
+        .republish(&*transport, since, args.after, &operator(), reason, |done| {
+            if watched && began.elapsed() > Duration::from_secs(2) {
+                let rate = done.taken as f64 / began.elapsed().as_secs_f64();
+                let _ = write!(
+                    std::io::stderr(),
+                    "\r\x1b[2K{} published again, {rate:.0} per second …",
+                    done.taken
+                );
+            }
+            !stop.is_cancelled()
+        })
+        .await?;
+    if watched {
+        let _ = write!(std::io::stderr(), "\r\x1b[2K");
+    }
+    match args.target.format {
+        Format::Json => println!(
+            "{}",
+            json!({ "taken": done.taken, "duplicates": done.duplicates, "last": done.last,
+                    "stopped": stop.is_cancelled() })
+        ),
+        Format::Text => {
+            eprintln!("{} published again, {} were still there", done.taken, done.duplicates);
+        }
+    }
+    if stop.is_cancelled() {
+        eprintln!("stopped; go on with --after {}", done.last);
+        return Ok(ExitCode::from(130));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Who does it, as the operating system knows them.
+fn operator() -> String {
+    let named = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
+    named.filter(|name| !name.is_empty()).unwrap_or_else(|| "unknown".into())
+}
