@@ -1,17 +1,32 @@
 //! The bundle that runtimes load: what is in the files, checked and in one piece.
 
+use std::collections::BTreeMap;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
 use chapar_core::bundle::{Bundle, Contract};
-use chapar_core::catalog::PayloadStyle;
+use chapar_core::catalog::{Encoding, PayloadStyle};
+use prost_reflect::{FileDescriptor, MessageDescriptor};
+use sha2::{Digest, Sha256};
 
 use crate::Loaded;
+use crate::schema::hex;
 
-/// The bundle of a system's JSON contracts, by subject.
-///
-/// Events in Protobuf are not in it: their schema is the descriptor that the dialect has.
+/// The bundle of a system's contracts, by subject.
 pub fn bundle(loaded: &Loaded) -> Bundle {
     let catalog = &loaded.catalog;
     let contracts = catalog.events().filter_map(|event| {
-        let schema = loaded.schemas.get(event.subject.as_str())?;
+        let (message, uri, schema) = match &event.encoding {
+            Encoding::Json => {
+                let schema = loaded.schemas.get(event.subject.as_str())?;
+                (None, schema.uri(), schema.text.clone())
+            }
+            Encoding::Protobuf(name) => {
+                let schema = described(&loaded.protos.message(name)?);
+                let hash = hex(&Sha256::digest(schema.as_bytes()));
+                let uri = format!("schemas://{}#sha256-{hash}", catalog.schema_path(event));
+                (Some(name.clone()), uri, schema)
+            }
+        };
         Some(Contract {
             subject: event.subject.as_str().to_owned(),
             owner: event.owner.clone(),
@@ -19,9 +34,10 @@ pub fn bundle(loaded: &Loaded) -> Bundle {
             deprecated: event.deprecated.as_ref().map(|deprecated| {
                 format!("since {}, read {} instead", deprecated.since, deprecated.replaced_by)
             }),
-            uri: schema.uri(),
+            message,
+            uri,
             earlier: Vec::new(),
-            schema: schema.text.clone(),
+            schema,
         })
     });
     let mut contracts: Vec<Contract> = contracts.collect();
@@ -32,4 +48,30 @@ pub fn bundle(loaded: &Loaded) -> Bundle {
         version: catalog.system.version.clone(),
         contracts,
     }
+}
+
+/// The file of a message and everything it imports, in the order of their names.
+fn described(message: &MessageDescriptor) -> String {
+    let mut files: BTreeMap<String, FileDescriptor> = BTreeMap::new();
+    let mut open = vec![message.parent_file()];
+    while let Some(file) = open.pop() {
+        if files.insert(file.name().to_owned(), file.clone()).is_none() {
+            open.extend(file.dependencies());
+        }
+    }
+    // A set is its files one after the other, each as field 1. Made by hand because the types
+    // for descriptors drop the options that they do not know, constraints among them.
+    let mut set = Vec::new();
+    for file in files.values() {
+        let bytes = file.encode_to_vec();
+        set.push(1 << 3 | 2);
+        let mut length = bytes.len();
+        while length >= 0x80 {
+            set.push(length as u8 | 0x80);
+            length >>= 7;
+        }
+        set.push(length as u8);
+        set.extend_from_slice(&bytes);
+    }
+    BASE64_STANDARD.encode(set)
 }

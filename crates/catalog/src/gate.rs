@@ -7,8 +7,10 @@ mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use chapar_compat::proto::{self, Category};
 use chapar_compat::{InputError, Report, Request, Severity, Verdict};
+use chapar_core::bundle::Bundle;
 use chapar_core::catalog::{Catalog, Encoding, Event, Kind, Place, Rule};
 use serde::Serialize;
 use serde_json::Value;
@@ -82,7 +84,29 @@ impl Gate {
         if old.is_empty() || old == new {
             return Ok(self);
         }
-        let report = proto::diff(&parsed(old)?, &parsed(new)?, Category::File);
+        Ok(self.with_protos(catalog, &parsed(old)?, &parsed(new)?))
+    }
+
+    /// Adds what changed in the Protobuf files since a bundle, which holds those that its
+    /// messages need.
+    pub fn compare_described(
+        self,
+        catalog: &Catalog,
+        bundle: &Bundle,
+        new: &ProtoFiles,
+    ) -> Result<Gate, InputError> {
+        let messages = bundle.contracts.iter().filter(|contract| contract.message.is_some());
+        let sets: Vec<Vec<u8>> =
+            messages.filter_map(|contract| BASE64_STANDARD.decode(&contract.schema).ok()).collect();
+        if sets.is_empty() {
+            return Ok(self);
+        }
+        let old = proto::Protos::described("the bundle", &sets)?;
+        Ok(self.with_protos(catalog, &old, &parsed(new)?))
+    }
+
+    fn with_protos(self, catalog: &Catalog, old: &proto::Protos, new: &proto::Protos) -> Gate {
+        let report = proto::diff(old, new, Category::File);
         let mut findings = self.findings;
         for found in report.findings {
             let name = found.pointer.rsplit(':').next().unwrap_or_default();
@@ -104,7 +128,7 @@ impl Gate {
                 place: event.map(|event| event.place.clone()),
             });
         }
-        Ok(Gate::of(findings))
+        Gate::of(findings)
     }
 
     /// Whether the change may go in.

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use chapar_core::catalog::{Catalog, Encoding, Mistake, Place, Rule};
+use chapar_core::constraint::Constraints;
 use prost_reflect::{DescriptorPool, MessageDescriptor};
 use protox::Compiler;
 
@@ -49,6 +50,10 @@ impl Protos {
                 mistakes.push(event.place.mistake(Rule::MissingSchema, message));
                 continue;
             };
+            // A constraint that nobody enforces must not look like one that somebody does.
+            if let Err(unsupported) = Constraints::of(&message) {
+                mistakes.push(event.place.mistake(Rule::Constraint, unsupported.to_string()));
+            }
             if let Some(key) = &event.key
                 && message.get_field_by_name(key).is_none()
             {

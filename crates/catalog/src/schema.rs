@@ -185,6 +185,6 @@ pub(crate) fn syntax(source: &Source, error: &serde_json::Error) -> Mistake {
     place.mistake(Rule::Syntax, message)
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -238,6 +238,7 @@ fn every_rule_is_tried_above() {
         Rule::OrphanSchema,
         Rule::MissingSchema,
         Rule::DuplicateSubject,
+        Rule::Constraint,
     ];
     for rule in Rule::ALL {
         assert!(tried.contains(rule) || by_file.contains(rule), "{rule}");
@@ -316,6 +317,35 @@ fn a_protobuf_system_names_messages_that_exist_with_the_key_they_have() {
     let found = load(house.path()).unwrap().mistakes;
     let syntax = found.iter().find(|mistake| mistake.rule == Rule::Syntax).unwrap();
     assert!(syntax.place.file.ends_with("proto/events.proto") && syntax.place.line > 3, "{syntax}");
+}
+
+#[test]
+fn a_constraint_that_nobody_enforces_is_a_mistake_and_named() {
+    let house = House::bank();
+    // As the whole file of the registry has it, and ours does not.
+    let options = include_str!("../../../systems/meridian/proto/buf/validate/validate.proto");
+    let options = options
+        .replace("message StringRules {", "message StringRules {\n  optional string prefix = 7;");
+    house.write("proto/buf/validate/validate.proto", options.as_bytes());
+    house.change(
+        "proto/events.proto",
+        "package bank;",
+        "package bank;\nimport \"buf/validate/validate.proto\";",
+    );
+    let with = |constraint: &str| {
+        format!("string account_id = 1 [(buf.validate.field).string.{constraint}];")
+    };
+    house.change("proto/events.proto", "string account_id = 1;", &with("min_len = 1"));
+    assert_eq!(load(house.path()).unwrap().mistakes, []);
+    house.change("proto/events.proto", &with("min_len = 1"), &with("prefix = \"a\""));
+    let found = load(house.path()).unwrap().mistakes;
+    assert_eq!(found.len(), 1, "{found:#?}");
+    assert_eq!(found[0].rule, Rule::Constraint);
+    let text = found[0].to_string();
+    assert!(
+        text.contains("bank.AccountCreatedEvent.account_id: the constraint string.prefix"),
+        "{text}"
+    );
 }
 
 #[test]

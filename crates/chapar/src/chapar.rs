@@ -4,7 +4,7 @@ use chapar_core::bundle::Contract;
 use chapar_core::dialect::{Dialect, EncodeError};
 use chapar_core::port::{Clock, Ids, OutboxRow, SystemClock, SystemIds};
 use chapar_core::{
-    Actor, Aggregate, Cause, Envelope, Id, IntoDraft, Payload, Producer, Profile, Tenant,
+    Actor, Aggregate, Cause, Code, Envelope, Id, IntoDraft, Payload, Producer, Profile, Tenant,
     Violations, rules,
 };
 use chapar_sql::{Append, Appended, Conn, Store, StoreError, Tx};
@@ -190,6 +190,11 @@ impl Chapar {
             registry.check_written(&subject, &envelope.payload)?;
         }
         let message = inner.dialect.encode(&envelope)?;
+        if let Some(registry) = &inner.registry {
+            registry
+                .check_message(&subject, &message.body)
+                .map_err(|reason| Violations::one(Code::SchemaInvalid, reason))?;
+        }
         let (aggregate_type, aggregate_id) = match &envelope.aggregate {
             Some(aggregate) => (aggregate.kind.clone(), aggregate.id.clone()),
             None => Default::default(),
@@ -286,6 +291,9 @@ impl Chapar {
             registry.check_written(&row.topic, &envelope.payload).map_err(refused)?;
         }
         let message = inner.dialect.encode(&envelope).map_err(|e| e.to_string())?;
+        if let Some(registry) = &inner.registry {
+            registry.check_message(&row.topic, &message.body)?;
+        }
         row.headers = message.headers;
         row.body = message.body;
         Ok(())

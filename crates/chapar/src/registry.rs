@@ -7,9 +7,12 @@ use std::fmt;
 use std::sync::{Arc, OnceLock, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use chapar_core::bundle::{Bundle, Contract};
+use chapar_core::constraint::Constraints;
 use chapar_core::{Code, Envelope, Payload, Violations};
 use jsonschema::{Draft, Validator};
+use prost_reflect::DescriptorPool;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
@@ -58,9 +61,9 @@ pub(crate) struct Entry {
 }
 
 #[derive(Debug)]
-struct Compiled {
-    reader: Validator,
-    writer: Validator,
+enum Compiled {
+    Json { reader: Box<Validator>, writer: Box<Validator> },
+    Message(Constraints),
 }
 
 /// Why a bundle cannot be used.
@@ -166,7 +169,7 @@ impl Registry {
     pub fn check_written(&self, subject: &str, payload: &Payload) -> Result<(), Violations> {
         match self.contracts().0.get(subject) {
             Some(entry) => entry
-                .check(payload, |compiled| &compiled.writer)
+                .check(payload, Side::Writer)
                 .map_err(|reason| Violations::one(Code::SchemaInvalid, reason)),
             None => Ok(()),
         }
@@ -182,7 +185,20 @@ impl Registry {
         {
             return Err(Refusal::UnknownSchema(uri.clone()));
         }
-        entry.check(&envelope.payload, |compiled| &compiled.reader).map_err(Refusal::Invalid)
+        entry.check(&envelope.payload, Side::Reader).map_err(Refusal::Invalid)
+    }
+
+    /// Checks a message of Protobuf as it is on the wire, envelope and all, against the
+    /// constraints of its fields. Events in JSON have none.
+    pub fn check_message(&self, subject: &str, body: &[u8]) -> Result<(), String> {
+        let contracts = self.contracts();
+        let Some(entry) = contracts.0.get(subject) else { return Ok(()) };
+        match entry.compiled().map_err(|error| error.to_string())? {
+            Compiled::Json { .. } => Ok(()),
+            Compiled::Message(constraints) => {
+                constraints.check(body).map_err(|broken| format!("{subject}: {broken}"))
+            }
+        }
     }
 
     /// Fetches the bundle again for the sake of a schema that it does not have, unless that was
@@ -299,11 +315,16 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 impl Entry {
-    fn check(&self, payload: &Payload, which: fn(&Compiled) -> &Validator) -> Result<(), String> {
+    fn check(&self, payload: &Payload, side: Side) -> Result<(), String> {
         let Payload::Json(raw) = payload else { return Ok(()) };
         let compiled = self.compiled().map_err(|error| error.to_string())?;
+        // A message is checked as a whole, once it is written.
+        let Compiled::Json { reader, writer } = compiled else { return Ok(()) };
         let value: Value = serde_json::from_str(raw.get()).map_err(|error| error.to_string())?;
-        let validator = which(compiled);
+        let validator = match side {
+            Side::Reader => reader,
+            Side::Writer => writer,
+        };
         // Nearly all are valid, and saying so is much cheaper than being ready to say why not.
         if validator.is_valid(&value) {
             return Ok(());
@@ -324,6 +345,10 @@ impl Entry {
             subject: self.contract.subject.clone(),
             reason,
         };
+        if let Some(name) = &self.contract.message {
+            let constraints = constraints(name, &self.contract.schema).map_err(fail)?;
+            return Ok(self.compiled.get_or_init(|| Compiled::Message(constraints)));
+        }
         let open: Value =
             serde_json::from_str(&self.contract.schema).map_err(|error| fail(error.to_string()))?;
         let mut closed = open.clone();
@@ -335,9 +360,27 @@ impl Entry {
                 .build(schema)
                 .map_err(|error| fail(error.to_string()))
         };
-        let compiled = Compiled { reader: compile(&open)?, writer: compile(&closed)? };
+        let (reader, writer) = (Box::new(compile(&open)?), Box::new(compile(&closed)?));
+        let compiled = Compiled::Json { reader, writer };
         Ok(self.compiled.get_or_init(|| compiled))
     }
+}
+
+/// Who checks: a reader is open, a writer closed.
+#[derive(Debug, Clone, Copy)]
+enum Side {
+    Reader,
+    Writer,
+}
+
+/// The constraints of a message, from the descriptors in a bundle.
+fn constraints(message: &str, schema: &str) -> Result<Constraints, String> {
+    let set = BASE64_STANDARD.decode(schema).map_err(|error| error.to_string())?;
+    let pool = DescriptorPool::decode(set.as_slice()).map_err(|error| error.to_string())?;
+    let message = pool
+        .get_message_by_name(message)
+        .ok_or_else(|| format!("its descriptors have no message {message}"))?;
+    Constraints::of(&message).map_err(|unsupported| unsupported.to_string())
 }
 
 /// Makes every object of a schema refuse fields that it does not declare.

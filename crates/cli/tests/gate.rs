@@ -248,8 +248,13 @@ fn protobuf_contracts_are_held_to_theirs() {
     house.commit();
     assert!(house.found(0).is_empty());
     let file = "proto/meridian/events/v1/current_account_events.proto";
-    let field = house.read(file).replacen("string event_id = 1;", "bytes event_id = 1;", 1);
+    let bundle = ["schema", "bundle", "--system", "toy", "--out", "released.json"];
+    assert!(house.chapar(&bundle).status.success());
+    assert_eq!(house.check(&["--against", "released.json"]).0, 0);
+    let field = house.read(file).replacen("string created_by = 8;", "bytes created_by = 8;", 1);
     house.write(file, &field);
+    let (code, out, _) = house.check(&["--against", "released.json"]);
+    assert!(code == 1 && out.contains("FIELD_SAME_TYPE"), "{out}");
     let found = house.found(1);
     assert!(found.iter().any(|found| found.starts_with("breaking FIELD_SAME_TYPE")), "{found:?}");
 }

@@ -30,13 +30,17 @@ pub struct Contract {
     /// Why it should not be used any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<String>,
+    /// The full name of its message, where it is Protobuf.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
     /// Its schema's address with the SHA-256 of its text.
     pub uri: String,
     /// The addresses of earlier revisions of the same version. Their events are still on the
     /// way, and the gate has seen to it that this schema reads them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<String>,
-    /// The schema, to the letter: the hash is of these bytes.
+    /// The schema, to the letter: the hash is of these bytes. Of a message it is the base64 of
+    /// the `FileDescriptorSet` with its file and everything imported there.
     pub schema: String,
 }
 

@@ -8,6 +8,7 @@
 
 pub mod bundle;
 pub mod catalog;
+pub mod constraint;
 pub mod dialect;
 pub mod draft;
 pub mod envelope;

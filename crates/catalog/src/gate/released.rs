@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use chapar_core::Profile;
 use chapar_core::bundle::Bundle;
 use chapar_core::catalog::{Catalog, Event, Kind, Mistake, Place, Rule};
@@ -49,9 +50,9 @@ pub enum BundleError {
     /// Somebody changed a schema without its address.
     #[error("the schema of {0} is not the one that its address names; the bundle was changed")]
     Hash(String),
-    /// Protobuf contracts are not in bundles.
-    #[error("bundles hold JSON contracts, and {0} speaks Protobuf; compare with a Git revision")]
-    Protobuf(String),
+    /// A message's descriptors cannot be read.
+    #[error("the descriptors of {0} are not base64; make the bundle anew")]
+    Descriptors(String),
 }
 
 impl Released {
@@ -87,15 +88,15 @@ impl Released {
         if bundle.system != profile.name {
             return Err(BundleError::System(bundle.system.clone(), profile.name.clone()));
         }
-        if profile.speaks_protobuf() {
-            return Err(BundleError::Protobuf(profile.name.clone()));
-        }
         let mut contracts = BTreeMap::new();
         for contract in &bundle.contracts {
             let digest = Sha256::digest(contract.schema.as_bytes());
             let hash: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
             if !contract.uri.ends_with(&format!("#sha256-{hash}")) {
                 return Err(BundleError::Hash(contract.subject.clone()));
+            }
+            if contract.message.is_some() && BASE64_STANDARD.decode(&contract.schema).is_err() {
+                return Err(BundleError::Descriptors(contract.subject.clone()));
             }
             let subject = profile
                 .subject(&contract.subject)

@@ -140,7 +140,10 @@ impl Runner {
         let envelope = envelope.map_err(unusable(FailureKind::Undecodable))?;
         self.check(&envelope, message).map_err(unusable(FailureKind::RuleViolation))?;
         if let (Some(registry), Some(topic)) = (self.chapar.registry(), &message.topic) {
-            registry.check_read(topic, &envelope).map_err(|refusal| {
+            let checked = registry.check_read(topic, &envelope).and_then(|()| {
+                registry.check_message(topic, &message.body).map_err(Refusal::Invalid)
+            });
+            checked.map_err(|refusal| {
                 let (id, tenant) = (envelope.id.to_string(), envelope.tenant.as_str().to_owned());
                 Unusable {
                     kind: FailureKind::SchemaInvalid,

@@ -7,4 +7,5 @@ mod contracts;
 mod effects;
 mod emit;
 mod harness;
+mod messages;
 mod sagas;

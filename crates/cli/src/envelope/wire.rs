@@ -381,7 +381,15 @@ fn print_headers(message: &Message) -> Result<Vec<u8>, Trouble> {
 }
 
 /// The bank's own messages, which every build brings along.
-const PROTOS: [(&str, &str); 2] = [
+const PROTOS: [(&str, &str); 4] = [
+    (
+        "buf/validate/validate.proto",
+        include_str!("../../../../systems/meridian/proto/buf/validate/validate.proto"),
+    ),
+    (
+        "google/type/money.proto",
+        include_str!("../../../../systems/meridian/proto/google/type/money.proto"),
+    ),
     (
         "meridian/common/v1/currency.proto",
         include_str!("../../../../systems/meridian/proto/meridian/common/v1/currency.proto"),

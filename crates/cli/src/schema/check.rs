@@ -135,7 +135,12 @@ pub(crate) fn compare(
             .with_context(|| format!("{} is not a bundle", file.display()))?;
         let old = Released::of_bundle(&bundle, &new.catalog.profile)
             .with_context(|| file.display().to_string())?;
-        return Ok(Gate::compare(&old, new, audited));
+        let gate = Gate::compare(&old, new, audited);
+        if !new.catalog.profile.speaks_protobuf() {
+            return Ok(gate);
+        }
+        let now = protos(&folder.join("proto"))?;
+        return Ok(gate.compare_described(&new.catalog, &bundle, &now)?);
     }
     let tree = git::Tree::checkout(root, against, system)?;
     let Some(old_folder) = tree.system() else {

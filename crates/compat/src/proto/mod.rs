@@ -10,6 +10,8 @@ mod rules;
 use std::collections::BTreeMap;
 
 use prost_reflect::DescriptorPool;
+use prost_reflect::prost::Message;
+use prost_reflect::prost_types::{FileDescriptorProto, FileDescriptorSet};
 use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 
@@ -67,6 +69,26 @@ impl Protos {
         }
         let file = files.first().map_or(String::new(), |(name, _)| (*name).to_owned());
         Ok(Protos { file, pool: compiler.descriptor_pool(), own })
+    }
+}
+
+impl Protos {
+    /// The files of several encoded `FileDescriptorSet`s, which may have files in common; what comes from
+    /// `google/protobuf` does not count as given.
+    pub fn described(name: &str, sets: &[Vec<u8>]) -> Result<Protos, InputError> {
+        let broken = |reason: String| InputError::schema(name, "", reason);
+        let mut files: BTreeMap<String, FileDescriptorProto> = BTreeMap::new();
+        for set in sets {
+            let set = FileDescriptorSet::decode(set.as_slice())
+                .map_err(|error| broken(error.to_string()))?;
+            files.extend(set.file.into_iter().map(|file| (file.name().to_owned(), file)));
+        }
+        let own =
+            files.keys().filter(|name| !name.starts_with("google/protobuf/")).cloned().collect();
+        let mut pool = DescriptorPool::new();
+        pool.add_file_descriptor_protos(files.into_values())
+            .map_err(|error| broken(error.to_string()))?;
+        Ok(Protos { file: name.to_owned(), pool, own })
     }
 }
 

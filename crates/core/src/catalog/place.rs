@@ -115,6 +115,8 @@ rules! {
     OrphanSchema = "orphan-schema",
     /// A schema that is not valid JSON Schema 2020-12.
     Schema = "schema",
+    /// A constraint of a Protobuf field that nobody would enforce.
+    Constraint = "unsupported-constraint",
     /// A schema whose `$id` is not the address it is known by.
     SchemaId = "schema-id",
     /// A schema that lets an empty object through.
