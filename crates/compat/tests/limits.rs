@@ -14,7 +14,11 @@ fn refused(value: Value) -> String {
 }
 
 fn wide(kind: &str) -> Value {
-    let members: Map<String, Value> = (0..500)
+    wide_of(500, kind)
+}
+
+fn wide_of(count: usize, kind: &str) -> Value {
+    let members: Map<String, Value> = (0..count)
         .map(|n| {
             (
                 format!("field{n}"),
@@ -155,6 +159,20 @@ fn five_hundred_properties_take_a_few_thousand_steps() {
     );
     assert!(report.findings.iter().all(|finding| finding.counterexample.is_some()));
     assert!(report.spent < 20_000, "{}", report.spent);
+}
+
+#[test]
+fn twice_the_properties_are_no_more_than_about_twice_the_work() {
+    let spent = |count: usize, kind: &str| {
+        let (old, new) = (schema(wide_of(count, "string")), schema(wide_of(count, kind)));
+        diff(&Request::new(&old, &new).kind(Kind::Integration)).spent
+    };
+    for kind in ["string", "integer"] {
+        for count in [40, 80] {
+            let (once, twice) = (spent(count, kind), spent(2 * count, kind));
+            assert!(twice <= 5 * once / 2 + 100, "{kind}: {once} for {count}, then {twice}");
+        }
+    }
 }
 
 #[test]
