@@ -10,11 +10,12 @@ use chapar_testkit::proxy::Proxy;
 use fastrand::Rng;
 use serde::Serialize;
 use sqlx::{Connection, PgConnection};
+use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::crew::{Crew, Role};
 use super::plan::Fault;
-use super::site::{Servers, Site, blocking};
+use super::site::{Servers, Site};
 
 /// How often a fault happened, and what it interrupted: counts by what they count.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -114,7 +115,7 @@ impl Schedule<'_> {
         while !faults.is_empty() && !self.stop.is_cancelled() {
             dice.shuffle(&mut faults);
             for fault in &faults {
-                self.pause(dice.u64(300..1200)).await;
+                self.pause(dice.u64(300..1200) * self.calm(fault)).await;
                 if self.stop.is_cancelled() {
                     break;
                 }
@@ -123,6 +124,15 @@ impl Schedule<'_> {
             }
         }
         Ok(())
+    }
+
+    /// A wrong relay is tried by what happens to relays; what happens to others only keeps it from its work.
+    fn calm(&self, fault: &Fault) -> u64 {
+        match fault {
+            Fault::KillRelay | Fault::FreezeRelay => 1,
+            _ if self.mutant => 4,
+            _ => 1,
+        }
     }
 
     fn kill(&self, fault: Fault, role: Role, index: usize) {
@@ -195,7 +205,7 @@ pub(super) async fn servers(
     while !faults.is_empty() && !schedule.stop.is_cancelled() {
         dice.shuffle(&mut faults);
         for fault in &faults {
-            schedule.pause(dice.u64(2500..6000)).await;
+            schedule.pause(dice.u64(2500..6000) * schedule.calm(fault)).await;
             if schedule.stop.is_cancelled() {
                 break;
             }
@@ -212,12 +222,23 @@ pub(super) async fn servers(
                     (&mut servers.broker, "relay connections", open as u64)
                 }
             };
-            let Some(server) = server else { continue };
+            let Some(mut instance) = server.take() else { continue };
             schedule.tolls.add(*fault, 1, what, count);
             let down = dice.u64(0..1500);
-            blocking(|| server.kill());
+            // On threads of their own, so that everything else goes on meanwhile.
+            instance = spawn_blocking(move || {
+                instance.kill();
+                instance
+            })
+            .await?;
             schedule.pause(down).await;
-            blocking(|| server.restart())?;
+            let (instance, restarted) = spawn_blocking(move || {
+                let restarted = instance.restart();
+                (instance, restarted)
+            })
+            .await?;
+            *server = Some(instance);
+            restarted?;
         }
     }
     Ok(())

@@ -72,9 +72,9 @@ pub async fn run(
         stop: &over,
         say,
     };
-    let (of_servers, of_processes, of_lines) = lots(options);
+    let lots = Lots::of(options);
     let mut dice = Rng::with_seed(options.seed);
-    let (servers_dice, lines_dice) = (dice.fork(), dice.fork());
+    let mut fork = || dice.fork();
     let timer = async {
         let time = Duration::from_secs_f64(options.seconds);
         tokio::select! {
@@ -88,9 +88,10 @@ pub async fn run(
     // The schedule ends before the drain begins, and with every server up.
     let happened = tokio::try_join!(
         timer,
-        schedule.processes(&of_processes, dice),
-        schedule.lines(&of_lines, lines_dice),
-        faults::servers(&mut servers, &schedule, &of_servers, servers_dice),
+        schedule.processes(&lots.relays, fork()),
+        schedule.processes(&lots.others, fork()),
+        schedule.lines(&lots.lines, fork()),
+        faults::servers(&mut servers, &schedule, &lots.servers, fork()),
         tend(&crew, &over),
     );
     happened?;
@@ -99,13 +100,13 @@ pub async fn run(
     say("healed: the writers stop, the rest arrives");
     site::blocking(|| crew.dismiss(Role::Writer, Duration::from_secs(15)));
     let (judged, drained_after) = drain(&site, &crew, &broker, options, &stop).await?;
-    if drained_after.is_none() {
+    if drained_after.is_none() && !options.until_violation {
         say(&crew.last_words(3));
     }
     let restarts = crew.restarts();
     site::blocking(|| crew.dismiss(Role::Consumer, Duration::from_secs(10)));
     site::blocking(|| crew.dismiss(Role::Relay, Duration::from_secs(10)));
-    let Judged { judgement, certain, habits, unknown, unknown_committed, acknowledged, parked } =
+    let Judged { judgement, so_far, habits, unknown, unknown_committed, acknowledged, parked } =
         judged;
     for fault in options.faults.iter().filter(|fault| fault.is_a_habit()) {
         let count = habits.get(fault.name()).copied().unwrap_or(0);
@@ -117,10 +118,11 @@ pub async fn run(
     let removed = reader::duplicates_removed(site.folder())?;
     let verdict = match judgement.holds() {
         true => Verdict::Held,
-        false if stop.is_cancelled() && !certain => Verdict::Interrupted,
+        false if stop.is_cancelled() && so_far.holds() => Verdict::Interrupted,
         false => Verdict::Violated,
     };
-    let impossible = |fault: &&Fault| fault.needs_private_servers() && !of_servers.contains(fault);
+    let impossible =
+        |fault: &&Fault| fault.needs_private_servers() && !lots.servers.contains(fault);
     Ok(Report {
         seed: options.seed,
         mutant: options.mutant.map(Mutant::name),
@@ -191,23 +193,32 @@ fn hire(crew: &Crew, site: &Site, options: &Options) -> Result<()> {
     Ok(())
 }
 
-/// The faults by who brings them about: servers, processes, lines.
-fn lots(options: &Options) -> (Vec<Fault>, Vec<Fault>, Vec<Fault>) {
-    let (mut servers, mut processes, mut lines) = (Vec::new(), Vec::new(), Vec::new());
-    for fault in options.faults.iter().copied().filter(|fault| !fault.is_a_habit()) {
-        match fault {
-            Fault::CrashDatabase if options.store.is_some() => {}
-            Fault::RestartBroker if options.transport.is_some() => {}
-            Fault::CrashDatabase | Fault::RestartBroker => servers.push(fault),
-            Fault::KillRelay
-            | Fault::KillConsumer
-            | Fault::KillWriter
-            | Fault::FreezeRelay
-            | Fault::FreezeConsumer => processes.push(fault),
-            _ => lines.push(fault),
+/// The faults that take turns with each other; the lots happen side by side.
+#[derive(Default)]
+struct Lots {
+    servers: Vec<Fault>,
+    relays: Vec<Fault>,
+    others: Vec<Fault>,
+    lines: Vec<Fault>,
+}
+
+impl Lots {
+    fn of(options: &Options) -> Self {
+        let mut lots = Lots::default();
+        for fault in options.faults.iter().copied().filter(|fault| !fault.is_a_habit()) {
+            match fault {
+                Fault::CrashDatabase if options.store.is_some() => {}
+                Fault::RestartBroker if options.transport.is_some() => {}
+                Fault::CrashDatabase | Fault::RestartBroker => lots.servers.push(fault),
+                Fault::KillRelay | Fault::FreezeRelay => lots.relays.push(fault),
+                Fault::KillConsumer | Fault::KillWriter | Fault::FreezeConsumer => {
+                    lots.others.push(fault);
+                }
+                _ => lots.lines.push(fault),
+            }
         }
+        lots
     }
-    (servers, processes, lines)
 }
 
 /// Brings back who has died, as a supervisor would.
@@ -238,8 +249,8 @@ async fn watch(site: &Site, broker: &BrokerReader, say: &(dyn Fn(&str) + Sync)) 
 
 struct Judged {
     judgement: Judgement,
-    /// Whether a promise is broken whatever may still arrive.
-    certain: bool,
+    /// What is broken whatever may still arrive.
+    so_far: Judgement,
     habits: BTreeMap<String, u64>,
     acknowledged: usize,
     unknown: usize,
@@ -258,12 +269,16 @@ async fn drain(
     let began = Instant::now();
     loop {
         crew.tend()?;
-        let judged = judge(site, broker).await?;
+        let mut judged = judge(site, broker).await?;
         let arrived = judged.judgement.lost == 0;
-        let caught = options.until_violation && judged.certain;
-        if arrived || caught || stop.is_cancelled() || began.elapsed() > DRAIN {
+        if arrived || stop.is_cancelled() || began.elapsed() > DRAIN {
             let after = began.elapsed().as_secs_f64();
             return Ok((judged, arrived.then_some(after)));
+        }
+        if options.until_violation && !judged.so_far.holds() {
+            // What is still on its way is not held against it.
+            judged.judgement = judged.so_far.clone();
+            return Ok((judged, None));
         }
         tokio::time::sleep(Duration::from_millis(250)).await;
     }
@@ -274,12 +289,12 @@ async fn judge(site: &Site, broker: &BrokerReader) -> Result<Judged> {
     let mut connection = site.connect().await?;
     let (mut history, habits) = reader::history(site, broker, &mut connection).await?;
     let committed = reader::committed(&mut connection).await?;
-    let certain = !history.judge_so_far().holds();
+    let so_far = history.judge_so_far();
     let said = history.judge();
     let unknown_committed = resolve(&mut history, &committed);
     Ok(Judged {
         judgement: history.judge(),
-        certain,
+        so_far,
         habits,
         acknowledged: said.acknowledged,
         unknown: said.unknown,

@@ -120,7 +120,9 @@ impl Writer {
             self.diary.habit(Fault::LongTransactions.name())?;
             match dice.bool() {
                 true => intent.first = Duration::from_millis(dice.u64(100..1500)),
-                false => intent.last = Duration::from_millis(dice.u64(30..400)),
+                false if chance(dice, 75) => intent.last = Duration::from_millis(dice.u64(30..400)),
+                // Its event has its number for long before anybody sees it.
+                false => intent.last = Duration::from_millis(dice.u64(500..2500)),
             }
         }
         if self.habits.contains(&Fault::Rollbacks) && chance(dice, 8) {

@@ -30,8 +30,8 @@ pub enum Mutant {
     /// Publishes what lies below the oldest running transaction in the order of transactions: a transaction gets its
     /// number before it locks a key.
     XminHorizon,
-    /// Takes what is visible now and was not before, above a low-water mark that it believes once all transactions below
-    /// `pg_snapshot_xmax` are over: others with higher numbers were running too.
+    /// Takes what is visible now and was not before, above a low-water mark, and below it the transactions that ran
+    /// below `pg_snapshot_xmax`: others with higher numbers ran too.
     SnapshotXmax,
     /// Marks rows and then publishes them: dead in between, nobody does.
     MarkBeforePublish,
@@ -136,7 +136,9 @@ pub(super) async fn run(mutant: Mutant, worker: Worker, stop: CancellationToken)
         Mutant::SnapshotXmax => relay(snapshot::SnapshotXmax, &worker, &stop).await,
         Mutant::SkipLocked => relay(skip_locked::SkipLocked, &worker, &stop).await,
         Mutant::MarkBeforePublish => relay(marked::MarkBeforePublish, &worker, &stop).await,
-        Mutant::LeaseWithoutEpoch => relay(leased::LeaseWithoutEpoch, &worker, &stop).await,
+        Mutant::LeaseWithoutEpoch => {
+            relay(leased::LeaseWithoutEpoch::default(), &worker, &stop).await
+        }
     }
 }
 

@@ -10,10 +10,7 @@ create table mutant.cursor (
     xid      xid8 not null default '0',
     low      bigint not null default 0,
     -- Nothing is visible in it.
-    snapshot pg_snapshot not null default '1:1:',
-    -- A low-water mark that is believed once this transaction and all before it are over.
-    next_low bigint,
-    next_xid xid8
+    snapshot pg_snapshot not null default '1:1:'
 );
 insert into mutant.cursor default values;
 
