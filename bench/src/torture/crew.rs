@@ -89,7 +89,11 @@ impl Crew {
     /// `kill -9`; it comes back when it is tended to. False if it was not there.
     pub(super) fn kill(&self, role: Role, index: usize) -> bool {
         let mut inner = self.inner();
-        let Some(child) = inner.child(role, index) else { return false };
+        // Taken out: the number of one that is gone may be another's soon.
+        let Some(mut child) = inner.member(role, index).and_then(|member| member.child.take())
+        else {
+            return false;
+        };
         let killed = child.kill().is_ok();
         let _ = child.wait();
         killed
@@ -162,8 +166,11 @@ impl Crew {
 
     fn signal(&self, role: Role, index: usize, signal: Signal) -> bool {
         let mut inner = self.inner();
-        let child = inner.child(role, index);
-        child.is_some_and(|child| kill_process(Pid::from_child(child), signal).is_ok())
+        let Some(child) = inner.member(role, index).and_then(|member| member.child.as_mut()) else {
+            return false;
+        };
+        let alive = matches!(child.try_wait(), Ok(None));
+        alive && kill_process(Pid::from_child(child), signal).is_ok()
     }
 
     fn inner(&self) -> MutexGuard<'_, Inner> {
@@ -172,9 +179,8 @@ impl Crew {
 }
 
 impl Inner {
-    fn child(&mut self, role: Role, index: usize) -> Option<&mut Child> {
-        let member = self.members.iter_mut().find(|m| (m.role, m.index) == (role, index))?;
-        member.child.as_mut()
+    fn member(&mut self, role: Role, index: usize) -> Option<&mut Member> {
+        self.members.iter_mut().find(|member| (member.role, member.index) == (role, index))
     }
 }
 

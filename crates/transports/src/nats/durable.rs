@@ -98,10 +98,15 @@ fn from_sequence(start_sequence: u64) -> DeliverPolicy {
     DeliverPolicy::ByStartSequence { start_sequence: start_sequence.max(1) }
 }
 
-/// Pulls messages into memory for as long as the partition is ours.
+/// Pulls messages into memory for as long as the partition is ours and none is missing.
+///
+/// What the server has sent over a connection that broke it counts as delivered, and does not send
+/// again. So after any gap or interruption this durable is of no use: the partition is taken
+/// anew, behind its cursor.
 pub(super) async fn pump(inner: Arc<Inner>, code: u32, epoch: u64, consumer: PullConsumer) {
     const PAUSE: Duration = Duration::from_millis(200);
     let batch = (inner.spec.max_in_flight / 4).clamp(1, 256);
+    let mut sent = 0;
     loop {
         let messages = consumer
             .stream()
@@ -121,17 +126,23 @@ pub(super) async fn pump(inner: Arc<Inner>, code: u32, epoch: u64, consumer: Pul
         while let Some(message) = messages.next().await {
             match message {
                 Ok(message) => {
+                    let number = message.info().map(|info| info.consumer_sequence).unwrap_or(0);
+                    if number > sent + 1 {
+                        debug!(number, sent, "the server has sent what did not arrive");
+                        return inner.distrust(code, epoch);
+                    }
+                    sent = number.max(sent);
                     if !deliver(&inner, code, epoch, message).await {
                         return;
                     }
                 }
                 Err(error) => {
                     debug!(%error, "pulling was interrupted");
-                    break;
+                    return inner.distrust(code, epoch);
                 }
             }
         }
-        tokio::time::sleep(PAUSE).await;
+        return inner.distrust(code, epoch);
     }
 }
 

@@ -148,6 +148,15 @@ impl Group {
         }
     }
 
+    /// The owner of a partition gets a new epoch, and so a new durable, unless it has one already.
+    pub(super) fn take_anew(&mut self, partition: &str, owner: &str, epoch: u64) {
+        if let Some(share) = self.shares.get_mut(partition)
+            && (share.owner.as_deref(), share.epoch) == (Some(owner), epoch)
+        {
+            share.epoch += 1;
+        }
+    }
+
     fn owned_by(&self, owner: Option<&str>, partitions: &[String]) -> Vec<String> {
         let owner_of = |partition: &String| self.shares.get(partition)?.owner.as_deref();
         partitions.iter().filter(|partition| owner_of(partition) == owner).cloned().collect()

@@ -1,6 +1,7 @@
 //! One process's part of a subscription.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -41,6 +42,8 @@ pub(super) struct State {
     /// When the write was asked for that keeps what we own; none before the first.
     asked_at: Option<Instant>,
     displaced: bool,
+    /// How often the client had connected when everything was last known to arrive.
+    connects: u64,
     pub(super) owned: BTreeMap<u32, Owned>,
     /// Acknowledgements that the server has not confirmed.
     unconfirmed: Vec<Subject>,
@@ -53,6 +56,8 @@ pub(super) struct Owned {
     pub(super) flight: Flight<(Delivery, Subject)>,
     /// More than a fair share: nothing new is delivered from it.
     leaving: bool,
+    /// Something that the server has sent may not have arrived.
+    distrusted: bool,
     pump: JoinHandle<()>,
 }
 
@@ -101,7 +106,11 @@ impl Inner {
         let mut me = self.me.lock().await;
         let asked_at = Instant::now();
         let names: Vec<String> = self.parts.keys().cloned().collect();
+        let distrusted = self.distrusted();
         let turn = self.nats.change(&self.spec.name, |group| {
+            for (name, epoch) in &distrusted {
+                group.take_anew(name, &me.owner, *epoch);
+            }
             let turn = me.turn(group, &names, Instant::now(), |name| self.stop_if_idle(name));
             turn.map_err(|Displaced| {
                 lock(&self.state).displaced = true;
@@ -164,8 +173,33 @@ impl Inner {
         let mut state = lock(&self.state);
         let pump = tokio::spawn(durable::pump(self.clone(), code, epoch, consumer));
         let flight = Flight::new(0, self.spec.ack_deadline);
-        state.owned.insert(code, Owned { epoch, flight, leaving: false, pump });
+        state.owned.insert(code, Owned { epoch, flight, leaving: false, distrusted: false, pump });
         Ok(())
+    }
+
+    /// A partition has to be taken anew: what was sent may not have arrived.
+    pub(super) fn distrust(&self, code: u32, epoch: u64) {
+        let mut state = lock(&self.state);
+        if let Some(owned) = state.owned.get_mut(&code).filter(|owned| owned.epoch == epoch) {
+            owned.distrusted = true;
+        }
+    }
+
+    /// The partitions to be taken anew, with their epochs: all, if there is a new connection.
+    fn distrusted(&self) -> Vec<(String, u64)> {
+        let connects = self.nats.0.client.statistics().connects.load(Ordering::Relaxed);
+        let mut state = lock(&self.state);
+        let reconnected = std::mem::replace(&mut state.connects, connects) != connects;
+        let mut names = Vec::new();
+        for (name, part) in &self.parts {
+            if let Some(owned) = state.owned.get_mut(&code(&part.stream, part.number)) {
+                owned.distrusted |= reconnected;
+                if owned.distrusted {
+                    names.push((name.clone(), owned.epoch));
+                }
+            }
+        }
+        names
     }
 
     /// Whether nothing of a surplus partition is in flight; nothing will be from then on.
@@ -213,7 +247,8 @@ impl Inner {
         let skip = state.turn % state.owned.len().max(1);
         let codes: Vec<u32> = state.owned.keys().copied().collect();
         for code in codes.iter().cycle().skip(skip).take(codes.len()) {
-            let Some(owned) = state.owned.get_mut(code).filter(|owned| !owned.leaving) else {
+            let usable = |owned: &&mut Owned| !owned.leaving && !owned.distrusted;
+            let Some(owned) = state.owned.get_mut(code).filter(usable) else {
                 continue;
             };
             for taken in owned.flight.take(room, now) {

@@ -11,6 +11,7 @@ use chapar_core::port::{
     TransportError,
 };
 use chapar_testkit::need;
+use chapar_testkit::proxy::Proxy;
 use chapar_testkit::servers::{Instance, Kind, Launch, ServerError};
 use chapar_transports::nats::{Nats, NatsOptions, Syncing};
 use futures_util::TryStreamExt;
@@ -258,4 +259,48 @@ async fn a_subscription_that_is_unknown_cannot_be_moved() {
     let nats = Nats::connect(server.url(), options("a")).await.unwrap();
     let error = nats.seek("nobody", SeekTo::Beginning).await.unwrap_err();
     assert!(error.to_string().contains("there is no subscription nobody"), "{error}");
+}
+
+/// What the server sends over a connection that breaks counts as delivered there: it must come again all the same, soon and
+/// in order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_was_sent_over_a_broken_connection_comes_again_in_order() {
+    let server = need!(server());
+    let proxy = Proxy::to(server.url().trim_start_matches("nats://")).unwrap();
+    let through = format!("nats://{}", proxy.address());
+    let writer = Nats::connect(server.url(), options("writer")).await.unwrap();
+    let reader = Nats::connect(&through, options("reader")).await.unwrap();
+    let subscription = reader.subscribe(&spec(&[TOPIC])).await.unwrap();
+    let mut sent = Vec::new();
+    let mut got = Vec::new();
+    for round in 0..3 {
+        for step in 0..20 {
+            // In the middle of each round answers are lost, and with them what is delivered; then the connection is.
+            match step {
+                5 => drop(proxy.lose_answers()),
+                12 => proxy.heal(),
+                _ => {}
+            }
+            let message = message(TOPIC, "acme", "one key");
+            sent.push(message.id.to_string());
+            let body = Bytes::from(message.id.to_string());
+            let published = writer.publish(vec![Outgoing { body, ..message }]).await;
+            assert!(published[0].is_ok(), "{published:?}");
+        }
+        let limit = Instant::now() + Duration::from_secs(20);
+        while got.len() < sent.len() {
+            assert!(Instant::now() < limit, "round {round}: {} of {}", got.len(), sent.len());
+            let deliveries = subscription.fetch(64, Duration::from_millis(100)).await.unwrap();
+            for delivery in &deliveries {
+                let id = String::from_utf8(delivery.body.to_vec()).unwrap();
+                if !got.contains(&id) {
+                    got.push(id);
+                }
+            }
+            // One that is not ours any more comes again.
+            let tokens: Vec<_> = deliveries.into_iter().map(|delivery| delivery.token).collect();
+            let _ = subscription.ack(&tokens).await;
+        }
+        assert_eq!(got, sent, "first deliveries in order");
+    }
 }
