@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use async_nats::jetstream::{
     self,
     consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull},
@@ -117,8 +117,9 @@ pub(super) async fn history(
          union all select consumer, body from chapar.parked";
     let rows: Vec<(String, Vec<u8>)> = sqlx::query_as(BOXED).fetch_all(&mut *connection).await?;
     for (consumer, body) in rows {
-        let message = read(&body, &site.run).context("a box holds what is no event of the run")?;
-        history.boxed.entry(consumer).or_default().insert(message.id);
+        if let Some(message) = read(&body, &site.run) {
+            history.boxed.entry(consumer).or_default().insert(message.id);
+        }
     }
     let diaries = Diaries::read(site.folder())?;
     history.writes = diaries.writes;

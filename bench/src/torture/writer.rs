@@ -24,6 +24,8 @@ use super::worker::Worker;
 
 /// Transactions at once.
 const HANDS: usize = 5;
+/// The keys that are locked two at a time.
+const RACED: usize = 4;
 /// The transaction whose event one of the consumers cannot apply.
 const POISON_AT: u64 = 10;
 
@@ -131,8 +133,9 @@ impl Writer {
         }
         if self.habits.contains(&Fault::LockOrderRaces) && chance(dice, 8) {
             self.diary.habit(Fault::LockOrderRaces.name())?;
-            let other = (intent.keys[0] + dice.usize(1..KEYS)) % KEYS;
-            intent.keys.push(other);
+            // Among few keys, so that two of these do meet.
+            let first = dice.usize(0..RACED);
+            intent.keys = vec![first, (first + dice.usize(1..RACED)) % RACED];
         }
         Ok(intent)
     }
@@ -194,6 +197,9 @@ impl Writer {
                 n
             };
             writes.push(Write { id, key, n, fate: Fate::Unknown });
+            if intent.keys.len() > 1 {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
         }
         tokio::time::sleep(intent.last).await;
         Ok(tx)
