@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use chapar_core::bundle::{Bundle, Contract};
+use chapar_core::bundle::{Bundle, Contract, DualPublish};
 use chapar_core::catalog::{Encoding, PayloadStyle};
 use prost_reflect::{FileDescriptor, MessageDescriptor};
 use sha2::{Digest, Sha256};
@@ -35,6 +35,10 @@ pub fn bundle(loaded: &Loaded) -> Bundle {
                 format!("since {}, read {} instead", deprecated.since, deprecated.replaced_by)
             }),
             message,
+            dual_publish: event.dual_publish.as_ref().and_then(|dual| {
+                let subject = catalog.before(event)?.subject.to_string();
+                Some(DualPublish { subject, convert: dual.convert.clone() })
+            }),
             uri,
             earlier: Vec::new(),
             schema,

@@ -355,6 +355,11 @@ impl Work<'_> {
                 Some(Some(deprecated)) if deprecated.replaced_by != subject => {
                     format!("v{latest} is replaced by {}, not by it", deprecated.replaced_by)
                 }
+                Some(Some(_)) if top.dual_publish.is_none() && top.encoding == Encoding::Json => {
+                    format!(
+                        "it has no dual_publish entry, so v{latest} would stop with its release"
+                    )
+                }
                 Some(Some(_)) => continue,
             };
             let next = steps::dual_publish(latest, subject);

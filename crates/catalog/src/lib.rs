@@ -22,6 +22,7 @@
 pub mod asyncapi;
 mod bundle;
 mod consumers;
+mod conversions;
 pub mod docs;
 pub mod gate;
 pub mod graph;

@@ -115,6 +115,7 @@ pub fn load(folder: &Path) -> Result<Loaded, LoadError> {
         let found = files(&protos, "proto", MAX_DEPTH)?;
         loaded.protos = Protos::compile(&protos, &found, &mut loaded.mistakes);
         loaded.protos.check(&loaded.catalog, &mut loaded.mistakes);
+        loaded.try_conversions();
         loaded.read_consumers(&folder.join("consumers"))?;
     }
     loaded.mistakes.sort();

@@ -55,6 +55,12 @@ impl Schema {
         Some((error.instance_path().as_str().to_owned(), error.to_string()))
     }
 
+    /// A checker of what producers write: fields that nobody declared are refused, too.
+    pub(crate) fn writer(&self) -> Option<Validator> {
+        let options = jsonschema::options().with_draft(Draft::Draft202012);
+        options.should_validate_formats(true).build(&chapar_compat::closed(&self.value)).ok()
+    }
+
     /// The schema for documents that know no `$defs` and no `$id`.
     pub fn inlined(&self) -> Value {
         refs::inlined(&self.value)

@@ -159,9 +159,13 @@ impl App {
         for (service, consumer) in &self.consumers {
             for topic in consumer.topics() {
                 rules::check_reader(self.chapar.profile(), &topic, service)?;
-                if self.chapar.registry().is_some_and(|registry| !registry.contains(&topic)) {
-                    let consumer = consumer.name();
-                    warn!(consumer, topic, "a topic that the registry does not know is handled");
+                let Some(registry) = self.chapar.registry() else { continue };
+                let consumer = consumer.name();
+                let entry = registry.entry(&topic);
+                match entry.as_ref().map(|entry| &entry.contract.deprecated) {
+                    None => warn!(consumer, topic, "a topic that the registry does not know"),
+                    Some(Some(why)) => warn!(consumer, topic, why, "a deprecated event is handled"),
+                    Some(None) => {}
                 }
             }
         }
@@ -180,6 +184,7 @@ impl App {
                 transport: self.transport.clone(),
                 // Its own, so that a consumer can stop by itself.
                 stop: stop.child_token(),
+                warned: Default::default(),
             })
             .collect();
         let specs: Vec<SubscriptionSpec> = runners.iter().map(Runner::spec).collect();

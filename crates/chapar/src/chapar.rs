@@ -1,6 +1,7 @@
 use std::sync::Arc;
 
 use chapar_core::bundle::Contract;
+use chapar_core::convert::DUAL_PUBLISH_OF;
 use chapar_core::dialect::{Dialect, EncodeError};
 use chapar_core::port::{Clock, Ids, OutboxRow, SystemClock, SystemIds};
 use chapar_core::{
@@ -43,6 +44,12 @@ pub enum AppendError {
     /// The store refused; an idempotency key used for another payload is among the reasons.
     #[error(transparent)]
     Store(#[from] StoreError),
+}
+
+/// An event that may be appended, and the same fact in the version before where both travel.
+pub(crate) struct Sealed {
+    pub(crate) event: Append,
+    pub(crate) older: Option<Append>,
 }
 
 /// What a [`Chapar`] is made of.
@@ -89,14 +96,17 @@ impl Chapar {
     ///
     /// Once the transaction commits the event is published at least once; if it rolls back,
     /// never. The same idempotency key and payload appended again give the first event's id.
+    ///
+    /// While a contract is published in two versions, an event of the new one is appended in the
+    /// old one as well, or not at all. The answer is about the new one.
     pub async fn append<'t>(
         &self,
         tx: impl Into<Conn<'t>>,
         draft: chapar_core::Draft,
     ) -> Result<Appended, AppendError> {
-        let append = self.seal(draft)?;
-        let mut conn = tx.into();
-        let appended = conn.append(std::slice::from_ref(&append)).await?;
+        let Sealed { event, older } = self.seal(draft)?;
+        let events: Vec<Append> = std::iter::once(event).chain(older).collect();
+        let appended = tx.into().append(&events).await?;
         Ok(appended.into_iter().next().expect("one event gives one answer"))
     }
 
@@ -109,9 +119,18 @@ impl Chapar {
         tx: impl Into<Conn<'t>>,
         drafts: impl IntoIterator<Item = chapar_core::Draft>,
     ) -> Result<Vec<Appended>, AppendError> {
-        let sealed: Result<Vec<Append>, AppendError> =
-            drafts.into_iter().map(|draft| self.seal(draft)).collect();
-        Ok(tx.into().append(&sealed?).await?)
+        let mut events = Vec::new();
+        // Whether each event is one that was given, or one that goes beside it.
+        let mut given = Vec::new();
+        for draft in drafts {
+            let Sealed { event, older } = self.seal(draft)?;
+            given.push(true);
+            given.extend(older.iter().map(|_| false));
+            events.extend(std::iter::once(event).chain(older));
+        }
+        let appended = tx.into().append(&events).await?;
+        let answers = appended.into_iter().zip(given).filter(|(_, given)| *given);
+        Ok(answers.map(|(answer, _)| answer).collect())
     }
 
     /// Begins a transaction on behalf of a tenant.
@@ -141,6 +160,11 @@ impl Chapar {
         &self.0.blocked
     }
 
+    /// The service on whose behalf this backbone works.
+    pub(crate) fn service(&self) -> &str {
+        &self.0.producer.service
+    }
+
     pub(crate) fn registry(&self) -> Option<&Registry> {
         self.0.registry.as_deref()
     }
@@ -161,11 +185,11 @@ impl Chapar {
         &self,
         event: impl IntoDraft,
         cause: &Cause,
-    ) -> Result<Append, AppendError> {
+    ) -> Result<Sealed, AppendError> {
         self.seal(event.into_draft(&cause.tenant).in_chain(cause))
     }
 
-    fn seal(&self, draft: chapar_core::Draft) -> Result<Append, AppendError> {
+    fn seal(&self, draft: chapar_core::Draft) -> Result<Sealed, AppendError> {
         let sealed = self.sealed(draft);
         if let Err(AppendError::Rules(violations)) = &sealed {
             self.0.blocked.add(violations, &self.0.producer.service);
@@ -173,28 +197,72 @@ impl Chapar {
         sealed
     }
 
-    fn sealed(&self, mut draft: chapar_core::Draft) -> Result<Append, AppendError> {
+    fn sealed(&self, mut draft: chapar_core::Draft) -> Result<Sealed, AppendError> {
         let inner = &self.0;
         let subject = draft.subject().to_owned();
-        if let Some(registry) = &inner.registry {
-            let entry = registry.may_publish(&subject, Some(&inner.producer.service))?;
-            let contract = &entry.contract;
-            self.warn_of_deprecation(contract);
-            draft = draft.schema(contract.uri.as_str());
-            if contract.thin {
-                draft = draft.thin();
-            }
+        let Some(registry) = &inner.registry else {
+            let envelope =
+                draft.seal(&inner.profile, &inner.producer, &*inner.clock, &*inner.ids)?;
+            return Ok(Sealed { event: self.encoded(&envelope, None)?, older: None });
+        };
+        let entry = registry.may_publish(&subject, Some(&inner.producer.service))?;
+        let contract = &entry.contract;
+        self.warn_of_deprecation(contract);
+        draft = draft.schema(contract.uri.as_str());
+        if contract.thin {
+            draft = draft.thin();
         }
         let envelope = draft.seal(&inner.profile, &inner.producer, &*inner.clock, &*inner.ids)?;
-        if let Some(registry) = &inner.registry {
-            registry.check_written(&subject, &envelope.payload)?;
-        }
-        let message = inner.dialect.encode(&envelope)?;
-        if let Some(registry) = &inner.registry {
+        registry.check_written(&subject, &envelope.payload)?;
+        let event = self.encoded(&envelope, Some(contract))?;
+        let older = match registry.older(contract, &envelope.payload)? {
+            Some((older, payload)) => Some(self.beside(envelope, &older.contract, payload)?),
+            None => None,
+        };
+        Ok(Sealed { event, older })
+    }
+
+    /// The same fact in the version before: an event of its own, caused by the newer one and
+    /// marked as its twin, under the same keys.
+    fn beside(
+        &self,
+        newer: Envelope,
+        older: &Contract,
+        payload: Payload,
+    ) -> Result<Append, AppendError> {
+        let profile = &self.0.profile;
+        let subject = profile.subject(&older.subject).map_err(Violations::from)?;
+        let mut metadata = newer.metadata.clone();
+        metadata.insert(DUAL_PUBLISH_OF.to_owned(), newer.id.to_string().into());
+        let envelope = Envelope {
+            id: self.new_id(),
+            event_type: subject.event_type().to_owned(),
+            version: subject.version(),
+            schema: Some(older.uri.clone()),
+            causation: Some(newer.id.clone()),
+            retention: profile.retention_of(&older.subject).map(str::to_owned).or(newer.retention),
+            // Where the profile takes the event id, the older one goes by the newer one's.
+            idempotency_key: newer.idempotency_key,
+            metadata,
+            payload,
+            ..newer
+        };
+        rules::check(&envelope, profile, older.thin)?;
+        self.encoded(&envelope, Some(older))
+    }
+
+    fn encoded(
+        &self,
+        envelope: &Envelope,
+        contract: Option<&Contract>,
+    ) -> Result<Append, AppendError> {
+        let mut message = self.0.dialect.encode(envelope)?;
+        if let (Some(registry), Some(contract)) = (&self.0.registry, contract) {
             registry
-                .check_message(&subject, &message.body)
+                .check_message(&contract.subject, &message.body)
                 .map_err(|reason| Violations::one(Code::SchemaInvalid, reason))?;
         }
+        message.headers.extend(deprecation(contract));
         let (aggregate_type, aggregate_id) = match &envelope.aggregate {
             Some(aggregate) => (aggregate.kind.clone(), aggregate.id.clone()),
             None => Default::default(),
@@ -202,7 +270,7 @@ impl Chapar {
         Ok(Append {
             event_id: envelope.id.to_string(),
             tenant: envelope.tenant.as_str().to_owned(),
-            topic: topic(&inner.profile, &envelope),
+            topic: topic(&self.0.profile, envelope),
             ordering_key: envelope.ordering_key.clone(),
             aggregate_type,
             aggregate_id,
@@ -242,12 +310,17 @@ impl Chapar {
         let facts: Facts = serde_json::from_str(&draft.facts)
             .map_err(|e| format!("the facts given to chapar.emit are malformed: {e}"))?;
         let subject = inner.profile.subject(&row.topic).map_err(|e| refused(e.into()))?;
-        let mut schema = None;
+        let mut registered_as = None;
         if let Some(registry) = &inner.registry {
             // Which service emitted it is not known here: the database's grants say who may.
-            let entry = registry.may_publish(&row.topic, None).map_err(refused)?;
-            self.warn_of_deprecation(&entry.contract);
-            schema = Some(entry.contract.uri.clone());
+            let registered = registry.may_publish(&row.topic, None).map_err(refused)?;
+            self.warn_of_deprecation(&registered.contract);
+            if let Some(dual) = &registered.contract.dual_publish {
+                // The other version would have to be in the transaction that is long over.
+                let (topic, beside) = (&row.topic, &dual.subject);
+                warn!(topic, beside, "chapar.emit writes one version; emit the other beside it");
+            }
+            registered_as = Some(registered);
         }
         let payload = std::str::from_utf8(&row.body).map_err(|e| e.to_string())?;
         let parse = |id: &str| id.parse::<Id>().map_err(|e| e.to_string());
@@ -255,7 +328,7 @@ impl Chapar {
             id: row.event_id.clone(),
             event_type: subject.event_type().to_owned(),
             version: subject.version(),
-            schema,
+            schema: registered_as.as_ref().map(|entry| entry.contract.uri.clone()),
             tenant: row
                 .tenant
                 .parse()
@@ -295,9 +368,18 @@ impl Chapar {
             registry.check_message(&row.topic, &message.body)?;
         }
         row.headers = message.headers;
+        row.headers.extend(deprecation(registered_as.as_ref().map(|entry| &entry.contract)));
         row.body = message.body;
         Ok(())
     }
+}
+
+/// The header of an event that should not be used any more.
+pub(crate) const DEPRECATED: &str = "chapar-deprecated";
+
+fn deprecation(contract: Option<&Contract>) -> Option<(String, String)> {
+    let why = contract?.deprecated.as_ref()?;
+    Some((DEPRECATED.to_owned(), why.clone()))
 }
 
 fn topic(profile: &Profile, envelope: &Envelope) -> String {

@@ -7,7 +7,7 @@ use chapar_sql::{Append, NewEffect, Tx};
 use jiff::Timestamp;
 use serde::Serialize;
 
-use crate::chapar::Chapar;
+use crate::chapar::{Chapar, Sealed};
 use crate::failure::Failure;
 
 /// What a handler works with: the transaction it runs in, and the ways to hand work on.
@@ -114,8 +114,8 @@ impl Cx {
     /// It is checked now and written when the handler is done, so that the locks on its key
     /// are held as briefly as can be.
     pub async fn emit(&mut self, event: impl IntoDraft) -> Result<(), Failure> {
-        let append = self.chapar.seal_caused(event, &self.cause)?;
-        self.emitted.push(append);
+        let Sealed { event, older } = self.chapar.seal_caused(event, &self.cause)?;
+        self.emitted.extend(std::iter::once(event).chain(older));
         Ok(())
     }
 

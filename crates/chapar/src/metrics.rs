@@ -54,6 +54,7 @@ pub struct ConsumerMetrics {
     retries: AtomicU64,
     dead_letters: AtomicU64,
     parked: AtomicU64,
+    deprecated: AtomicU64,
 }
 
 macro_rules! counters {
@@ -86,6 +87,7 @@ counters!(ConsumerMetrics, this => this;
     duplicates add_duplicates "Deliveries skipped because the event had been applied before.",
     retries add_retries "Attempts that failed and are tried again.",
     dead_letters add_dead_letters "Events that failed for good.",
+    deprecated add_deprecated "Deliveries of events that should not be read any more.",
     parked add_parked "Events that wait behind a dead letter of their key.",
 );
 

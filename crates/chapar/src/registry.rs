@@ -314,6 +314,36 @@ impl fmt::Display for Refusal {
 
 impl std::error::Error for Refusal {}
 
+impl Registry {
+    /// The contract of a subject.
+    pub(crate) fn entry(&self, subject: &str) -> Option<Arc<Entry>> {
+        self.contracts().0.get(subject).cloned()
+    }
+
+    /// The older version that a payload is published in as well: its contract, and the payload
+    /// in its form. None where one version travels alone.
+    pub(crate) fn older(
+        &self,
+        contract: &Contract,
+        payload: &Payload,
+    ) -> Result<Option<(Arc<Entry>, Payload)>, Violations> {
+        let (Some(dual), Payload::Json(raw)) = (&contract.dual_publish, payload) else {
+            return Ok(None);
+        };
+        let subject = &dual.subject;
+        let fail = |reason: String| {
+            let reason = format!("it cannot be published as {subject}, too: {reason}");
+            Violations::one(Code::NotConvertible, reason)
+        };
+        let older = self.entry(subject).ok_or_else(|| fail("that is not registered".to_owned()))?;
+        let value: Value = serde_json::from_str(raw.get()).map_err(|e| fail(e.to_string()))?;
+        let value = dual.convert.apply(&value).map_err(|error| fail(error.to_string()))?;
+        let payload = Payload::json(&value).map_err(|error| fail(error.to_string()))?;
+        older.check(&payload, Side::Writer).map_err(fail)?;
+        Ok(Some((older, payload)))
+    }
+}
+
 impl Entry {
     fn check(&self, payload: &Payload, side: Side) -> Result<(), String> {
         let Payload::Json(raw) = payload else { return Ok(()) };

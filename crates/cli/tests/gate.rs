@@ -10,7 +10,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use house::{
-    HELD_SCHEMA, House, QUOTE, QUOTE_SCHEMA, QUOTES, audited, event, held, quote, without_reason,
+    HELD_SCHEMA, House, QUOTE, QUOTE_SCHEMA, QUOTES, WINDOW, audited, event, held, quote,
+    without_reason,
 };
 
 #[test]
@@ -91,11 +92,66 @@ fn a_new_version_passes_beside_the_old_one_and_fails_without_its_deprecation() {
         house.found(1),
         [format!("breaking bump-without-dual-publish {}", QUOTE.replace("v1", "v2"))]
     );
+    // Deprecated, but nobody says how the old version goes on.
+    let house = House::new();
+    house.bump(true);
+    house.write(QUOTES, &house.read(QUOTES).replace(WINDOW, ""));
+    let (code, out, _) = house.check(&["--against", "HEAD"]);
+    assert_eq!(code, 1, "{out}");
+    assert!(out.contains("no dual_publish entry") && out.contains("dual_publish on"), "{out}");
     // The released version itself stays as it is, also beside a new one.
     let house = House::new();
     house.bump(true);
     house.schema(QUOTE_SCHEMA, &without_reason());
     assert!(house.found(1).contains(&format!("breaking field-removed {QUOTE}")));
+}
+
+#[test]
+fn the_way_back_to_the_old_version_is_tried_on_every_example() {
+    let house = House::new();
+    house.bump(true);
+    let second = QUOTE_SCHEMA.replace("v1", "v2");
+    let mut schema = quote(2);
+    schema["required"] = json!(["quoteId", "guest"]);
+    schema["properties"] = json!({
+        "quoteId": { "type": "string" },
+        "guest": { "type": "object", "properties": { "why": { "type": "string" } } }
+    });
+    schema["examples"] = json!([{ "quoteId": "q-1", "guest": { "why": "too late" } }]);
+    house.schema(&second, &schema);
+    let mut first = quote(1);
+    first["required"] = json!(["quoteId", "reason"]);
+    first["examples"] = json!([{ "quoteId": "q-1", "reason": "late" }]);
+    house.schema(QUOTE_SCHEMA, &first);
+    let file = house.read(QUOTES);
+    let mistakes = |steps: &str| {
+        house.write(QUOTES, &file.replace("convert = []", &format!("convert = [{steps}]")));
+        let output = house.chapar(&["catalog", "check"]);
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let moved = "{ move = \"/guest/why\", to = \"/reason\" }";
+    let said = mistakes("");
+    assert!(said.contains("pricing-service.toml:22:1: converted, example 1 is not"), "{said}");
+    let said = mistakes(moved);
+    assert!(said.contains("('guest' was unexpected)"), "the old version is closed: {said}");
+    // The reason may be missing in the new version, and not in the old one.
+    let said = mistakes(&format!("{moved}, {{ drop = \"/guest\" }}"));
+    assert!(said.contains("example 1 without /guest/why") && said.contains("reason"), "{said}");
+    let filled = "{ default = \"/reason\", value = \"unknown\" }";
+    assert_eq!(mistakes(&format!("{moved}, {{ drop = \"/guest\" }}, {filled}")), "");
+
+    let said = mistakes("{ turn = \"/a\" }");
+    assert!(said.contains("a step says one of rename, move, drop, default, constant"), "{said}");
+    let said = mistakes("{ drop = \"guest\" }");
+    assert!(said.contains("\"guest\" is not a JSON pointer"), "{said}");
+    let short = file.replace("2027-02-14", "2027-02-13");
+    house.write(QUOTES, &short);
+    let output = house.chapar(&["catalog", "check"]);
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert!(said.contains("the window has 13 days") && said.contains("at least 14"), "{said}");
+    house.write("catalog.toml", &(house.read("catalog.toml") + "dual_publish_days = 7\n"));
+    let output = house.chapar(&["catalog", "check"]);
+    assert!(!String::from_utf8(output.stdout).unwrap().contains("the window"));
 }
 
 #[test]
@@ -106,7 +162,7 @@ fn a_deprecated_version_is_retired_when_its_consumers_have_cut_over() {
     let file = house.read(QUOTES);
     let (head, events) = file.split_once("\n[[events]]").unwrap();
     let (_, second) = events.split_once("\n[[events]]").unwrap();
-    let retired = format!("{head}\n[[events]]{second}");
+    let retired = format!("{head}\n[[events]]{}", second.replace(WINDOW, ""));
     fs::remove_file(house.path(QUOTE_SCHEMA)).unwrap();
 
     house.write(QUOTES, &retired);

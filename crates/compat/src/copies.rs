@@ -10,8 +10,8 @@ use serde_json::{Map, Value};
 
 use crate::load::{NAMED, escaped, percent_decoded, resolve};
 
-/// `unevaluatedProperties: false` wherever an object declares what it holds.
-pub(crate) fn closed(root: &Value) -> Value {
+/// What writers are checked against: `unevaluatedProperties: false` wherever an object declares what it holds.
+pub fn closed(root: &Value) -> Value {
     let copier = Copier { root, fixed: fixed(root), close: true };
     copier.location(root, "#")
 }

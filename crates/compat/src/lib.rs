@@ -43,6 +43,7 @@ mod strings;
 mod table;
 mod witness;
 
+pub use copies::closed;
 pub use differ::diff;
 pub use error::InputError;
 pub use include::BUDGET;

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::convert::Conversion;
+
 /// The contracts of a system as they were released.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -33,6 +35,9 @@ pub struct Contract {
     /// The full name of its message, where it is Protobuf.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// How it is published beside the version before, while both travel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dual_publish: Option<DualPublish>,
     /// Its schema's address with the SHA-256 of its text.
     pub uri: String,
     /// The addresses of earlier revisions of the same version. Their events are still on the
@@ -52,6 +57,16 @@ impl Contract {
             || self.uri == uri
             || self.earlier.iter().any(|known| known == uri)
     }
+}
+
+/// The version that is published beside a newer one, from the same fact.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DualPublish {
+    /// The versioned subject of the older one.
+    pub subject: String,
+    /// The way from the newer to the older.
+    pub convert: Conversion,
 }
 
 impl Bundle {

@@ -9,6 +9,7 @@
 pub mod bundle;
 pub mod catalog;
 pub mod constraint;
+pub mod convert;
 pub mod dialect;
 pub mod draft;
 pub mod envelope;

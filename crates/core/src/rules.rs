@@ -49,11 +49,13 @@ pub enum Code {
     NotOwner,
     /// CH1015: the payload does not fit its schema.
     SchemaInvalid,
+    /// CH1016: the event cannot be published in the older version that travels beside it.
+    NotConvertible,
 }
 
 impl Code {
     /// Every rule.
-    pub const ALL: [Code; 15] = [
+    pub const ALL: [Code; 16] = [
         Code::SubjectMalformed,
         Code::IdempotencyKeyMissing,
         Code::TenantMissing,
@@ -69,6 +71,7 @@ impl Code {
         Code::Unregistered,
         Code::NotOwner,
         Code::SchemaInvalid,
+        Code::NotConvertible,
     ];
 
     /// The stable code, such as `CH1002`.
@@ -89,6 +92,7 @@ impl Code {
             Code::Unregistered => "CH1013",
             Code::NotOwner => "CH1014",
             Code::SchemaInvalid => "CH1015",
+            Code::NotConvertible => "CH1016",
         }
     }
 }

@@ -50,6 +50,13 @@ fn own() -> Vec<Migration> {
             sqlite: include_str!("../migrations/sqlite/0002_members.sql").into(),
             additive: true,
         },
+        Migration {
+            version: 4,
+            name: "contracts",
+            postgres: include_str!("../migrations/postgres/0004_contracts.sql").into(),
+            sqlite: include_str!("../migrations/sqlite/0004_contracts.sql").into(),
+            additive: true,
+        },
     ]
 }
 

@@ -38,11 +38,16 @@ pub(super) fn consumer(breach: &Breach) -> Vec<String> {
 pub(super) fn dual_publish(this: u32, heir: &str) -> Vec<String> {
     let next = heir.rsplit('.').next().unwrap_or(heir);
     vec![
-        format!("keep publishing v{this} beside {next} until every consumer has cut over"),
+        format!(
+            "say dual_publish on the event of {next}: the window, and how it becomes v{this} again"
+        ),
         format!(
             "say deprecated = {{ since = <date>, replaced_by = \"{heir}\" }} on the event of v{this}"
         ),
-        format!("retire v{this} after 7 silent days without a subscription"),
+        format!(
+            "retire v{this} with `chapar catalog cutover --retire`, once every consumer has cut over \
+             and after 7 silent days without a subscription"
+        ),
     ]
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use chapar_core::convert::DUAL_PUBLISH_OF;
 use chapar_core::dialect::Message;
 use chapar_core::machine::failure::{FailureKind, FailurePolicy};
 use chapar_core::port::{BoxFuture, Delivery};
@@ -76,7 +77,7 @@ impl Runner {
         let headers = serde_json::to_string(&delivery.headers).unwrap_or_else(|_| "[]".into());
         let position = delivery.token.position;
         let (event_id, tenant) = match &envelope {
-            Ok(envelope) => (envelope.id.to_string(), envelope.tenant.as_str().to_owned()),
+            Ok(envelope) => (fact(envelope), envelope.tenant.as_str().to_owned()),
             // What cannot be read has no id; its place is as good a name.
             Err(unusable) => unusable.known.clone().unwrap_or_else(|| {
                 (format!("{}-{}", position.partition, position.offset), "platform".to_owned())
@@ -248,10 +249,13 @@ impl Runner {
             tx.conn().park(consumer, &item.arrival).await?;
             done.parked += 1;
         }
+        let mut facts = HashSet::new();
         let events: Vec<(&str, &str)> = items
             .iter()
             .filter(|item| !waits(item) && item.envelope.is_ok())
             .map(|item| (item.arrival.event_id.as_str(), item.arrival.topic.as_str()))
+            // Of two versions of a fact the first is claimed, and the other finds it taken.
+            .filter(|(fact, _)| facts.insert(*fact))
             .collect();
         let flagged = self.flagged(&mut tx, items).await?;
         let mut fresh = tx.conn().claim(consumer, tenant, &events).await?;
@@ -364,6 +368,13 @@ impl Runner {
         }
         Ok(())
     }
+}
+
+/// The name under which an event is claimed. Two versions of one fact have one, so that a
+/// consumer of both applies whichever comes first, and one that changes over misses neither.
+fn fact(envelope: &Envelope) -> String {
+    let twin = envelope.metadata.get(DUAL_PUBLISH_OF).and_then(serde_json::Value::as_str);
+    twin.map_or_else(|| envelope.id.to_string(), str::to_owned)
 }
 
 fn keys(items: &[Item]) -> Vec<String> {

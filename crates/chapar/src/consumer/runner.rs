@@ -1,19 +1,20 @@
 //! The loop of a consumer: fetch, apply in lanes, acknowledge.
 
-use std::collections::BinaryHeap;
-use std::sync::Arc;
+use std::collections::{BinaryHeap, HashSet};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chapar_core::machine::lanes::Lanes;
 use chapar_core::port::{
     Delivery, Subscription, SubscriptionSpec, Token, Transport, TransportError,
 };
+use chapar_sql::StoreError;
 use jiff::Timestamp;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
 
-use crate::chapar::Chapar;
+use crate::chapar::{Chapar, DEPRECATED};
 use crate::consumer::Consumer;
 use crate::consumer::batch::{Applied, Item};
 use crate::consumer::boxes::Verdict;
@@ -28,11 +29,16 @@ pub(crate) struct Runner {
     pub(crate) metrics: Arc<ConsumerMetrics>,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) stop: CancellationToken,
+    /// The deprecated topics that were warned of.
+    pub(crate) warned: Arc<Mutex<HashSet<String>>>,
 }
 
 const ACK_DEADLINE: Duration = Duration::from_secs(60);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const RELEASE_EVERY: Duration = Duration::from_millis(250);
+/// How often the store is told that the subscription is attached. Whether a topic was silent is
+/// asked by the day.
+const NOTE_EVERY: Duration = Duration::from_secs(60);
 
 impl Runner {
     pub(crate) fn spec(&self) -> SubscriptionSpec {
@@ -64,6 +70,7 @@ impl Runner {
             delayed: BinaryHeap::new(),
             fetching: None,
             looked: None,
+            noted: None,
         };
         while !self.stop.is_cancelled() {
             if let Err(error) = self.turn(&mut round, &subscription).await {
@@ -98,6 +105,12 @@ impl Runner {
                 warn!(consumer = self.consumer.name, %failure, "cannot look into the boxes");
             }
         }
+        if round.noted.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {
+            round.noted = Some(Instant::now());
+            if let Err(error) = self.note_reading().await {
+                warn!(consumer = self.consumer.name, %error, "cannot note that topics are read");
+            }
+        }
         round.wake(Instant::now());
         self.start(round);
         let room = round.lanes.room();
@@ -118,6 +131,7 @@ impl Runner {
             },
             fetched = fetched(&mut round.fetching) => {
                 for delivery in fetched? {
+                    self.warn_of_deprecation(&delivery);
                     let item = self.item(delivery).await;
                     let key = item.arrival.ordering_key.clone().filter(|_| self.consumer.ordered);
                     round.lanes.push(key, item);
@@ -127,6 +141,29 @@ impl Runner {
             () = tokio::time::sleep(until_wake) => {}
         }
         Ok(())
+    }
+
+    /// Notes that the topics are still read, without which a version would seem silent.
+    async fn note_reading(&self) -> Result<(), StoreError> {
+        let mut tx = self.chapar.store().begin_engine().await?;
+        let (name, service) = (&self.consumer.name, self.chapar.service());
+        tx.conn().note_reader(name, service, &self.consumer.topics()).await?;
+        tx.commit().await
+    }
+
+    /// Warns of a deprecated event, once for each topic.
+    fn warn_of_deprecation(&self, delivery: &Delivery) {
+        let header = delivery.headers.iter().find(|(name, _)| name == DEPRECATED);
+        let registry = self.chapar.registry();
+        let entry = registry.and_then(|registry| registry.entry(&delivery.topic));
+        let declared = entry.as_ref().and_then(|entry| entry.contract.deprecated.as_ref());
+        let Some(why) = declared.or(header.map(|(_, why)| why)) else { return };
+        self.metrics.add_deprecated(1);
+        let mut warned = self.warned.lock().unwrap_or_else(|p| p.into_inner());
+        if warned.insert(delivery.topic.clone()) {
+            let (consumer, topic) = (&self.consumer.name, &delivery.topic);
+            warn!(consumer, topic, why, "a deprecated event is read");
+        }
     }
 
     /// Starts as many transactions as there are lanes.
@@ -267,6 +304,7 @@ struct Round {
     delayed: BinaryHeap<Delayed>,
     fetching: Option<Fetching>,
     looked: Option<Instant>,
+    noted: Option<Instant>,
 }
 
 impl Round {

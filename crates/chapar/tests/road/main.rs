@@ -4,6 +4,7 @@
 mod bundles;
 mod consume;
 mod contracts;
+mod dual;
 mod effects;
 mod emit;
 mod harness;

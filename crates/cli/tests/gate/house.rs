@@ -12,6 +12,10 @@ pub(crate) const QUOTES: &str = "catalog/pricing-service.toml";
 pub(crate) const QUOTE_SCHEMA: &str = "event-schemas/pricing/quote/expired/v1.json";
 pub(crate) const HELD_SCHEMA: &str = "event-schemas/reservation/booking/held/v1.json";
 
+/// The entry of the quote's second version, whose reason is gone and may be left out of the first.
+pub(crate) const WINDOW: &str = "[events.dual_publish]\nsince = 2027-01-31\n\
+    until = 2027-02-14\nrelease = \"2\"\nconvert = []\n";
+
 /// A repository with a system of two services, committed once.
 pub(crate) struct House {
     pub(crate) folder: TempDir,
@@ -95,6 +99,9 @@ impl House {
         }
         let consumer = r#"{ service = "analytics-service", accepts = [1, 2] }"#;
         self.add_event(QUOTES, &event(&second, "integration", "quoteId", "", consumer));
+        if deprecate {
+            self.add_event(QUOTES, WINDOW);
+        }
         let mut schema = quote(2);
         schema["properties"].as_object_mut().unwrap().remove("reason");
         self.schema(&QUOTE_SCHEMA.replace("v1", "v2"), &schema);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::place::{Mistake, Place, Rule};
-use super::{Catalog, Event, Kind};
+use super::{Catalog, Encoding, Event, Kind};
 use crate::profile::matches_any;
 
 /// Checks what one file cannot know about another.
@@ -17,6 +17,7 @@ pub(super) fn between_events(catalog: &Catalog, mistakes: &mut Vec<Mistake>) {
         contracted(event, mistakes);
         cross_tenant(catalog, event, mistakes);
         replaced(catalog, event, mistakes);
+        dual_published(catalog, event, mistakes);
     }
     readers_of_all(catalog, mistakes);
 }
@@ -125,4 +126,31 @@ fn replaced(catalog: &Catalog, event: &Event, mistakes: &mut Vec<Mistake>) {
     };
     let message = format!("the replacement {:?} {wrong}", deprecation.replaced_by);
     mistakes.push(event.place.mistake(Rule::Deprecation, message));
+}
+
+/// Two versions travel together for a while that is long enough.
+fn dual_published(catalog: &Catalog, event: &Event, mistakes: &mut Vec<Mistake>) {
+    let Some(dual) = &event.dual_publish else { return };
+    let subject = &event.subject;
+    let mut wrong = |message: String| {
+        mistakes.push(dual.place.mistake(Rule::DualPublish, message));
+    };
+    if event.encoding != Encoding::Json {
+        wrong(format!("{subject} is no JSON, and only that can be converted"));
+    }
+    let days = (dual.until - dual.since).get_days();
+    let least = catalog.system.least_dual_publish_days();
+    if days < i32::from(least) {
+        wrong(format!("the window has {days} days, and both versions travel for at least {least}"));
+    }
+    match catalog.before(event) {
+        None => wrong(format!("{subject} has no version before it to publish beside it")),
+        Some(old) if old.deprecated.as_ref().is_none_or(|d| d.replaced_by != subject.as_str()) => {
+            wrong(format!("say deprecated, replaced by {subject}, on {}", old.subject));
+        }
+        Some(old) if old.owner != event.owner => {
+            wrong(format!("{} is {}'s, not {}'s", old.subject, old.owner, event.owner));
+        }
+        Some(_) => {}
+    }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use jiff::civil::Date;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -172,6 +173,39 @@ impl<'m, 't> Fields<'m, 't> {
         found.map(|(_, choice)| *choice)
     }
 
+    /// A calendar day as such.
+    pub(super) fn day(&mut self, field: &'static str) -> Option<Date> {
+        let text = self.date(field)?;
+        let day = text.parse().ok();
+        if day.is_none() {
+            let span = self.span_of(field);
+            self.mistake(span, Rule::WrongValue, format!("{field} {text} is not on a calendar"));
+        }
+        day
+    }
+
+    /// A positive number of days.
+    pub(super) fn days(&mut self, field: &'static str) -> Option<u16> {
+        let value = self.optional(field)?;
+        let number = value.get_ref().as_integer();
+        let number = number.and_then(|n| u16::from_str_radix(n.as_str(), n.radix()).ok());
+        let number = number.filter(|days| *days > 0);
+        if number.is_none() {
+            self.wrong(value, field, "a number of days");
+        }
+        number
+    }
+
+    /// Anything that JSON can say, too.
+    pub(super) fn json(&mut self, field: &'static str) -> Option<serde_json::Value> {
+        let value = self.required(field)?;
+        let json = as_json(value.get_ref());
+        if json.is_none() {
+            self.wrong(value, field, "something that JSON can say");
+        }
+        json
+    }
+
     /// Version numbers, from 1.
     pub(super) fn versions(&mut self, field: &'static str) -> Option<Vec<u32>> {
         let value = self.optional(field)?;
@@ -250,6 +284,30 @@ impl<'m, 't> Fields<'m, 't> {
 pub(super) enum Item<'m, 't> {
     Table(Fields<'m, 't>),
     Text(Fields<'m, 't>, Value<'t>),
+}
+
+fn as_json(value: &DeValue<'_>) -> Option<serde_json::Value> {
+    use serde_json::Value;
+    Some(match value {
+        DeValue::String(text) => Value::String(text.to_string()),
+        DeValue::Boolean(flag) => Value::Bool(*flag),
+        DeValue::Integer(number) => {
+            Value::from(i64::from_str_radix(number.as_str(), number.radix()).ok()?)
+        }
+        DeValue::Float(number) => {
+            Value::Number(serde_json::Number::from_f64(number.as_str().parse().ok()?)?)
+        }
+        DeValue::Array(items) => {
+            Value::Array(items.iter().map(|i| as_json(i.get_ref())).collect::<Option<_>>()?)
+        }
+        DeValue::Table(fields) => {
+            let fields = fields
+                .iter()
+                .map(|(name, value)| Some((name.get_ref().to_string(), as_json(value.get_ref())?)));
+            Value::Object(fields.collect::<Option<_>>()?)
+        }
+        DeValue::Datetime(_) => return None,
+    })
 }
 
 fn article(kind: &str) -> String {

@@ -37,12 +37,14 @@ mod system;
 
 use std::collections::BTreeMap;
 
+use jiff::civil::Date;
 use serde::{Deserialize, Serialize};
 
 pub use contract::{ConsumerContract, Reads};
 pub use place::{Mistake, Place, Rule, Source};
 pub use system::{Sink, System, Vendor};
 
+use crate::convert::Conversion;
 use crate::profile::{DialectName, Profile};
 use crate::subject::Subject;
 
@@ -116,6 +118,8 @@ pub struct Event {
     pub untenanted: bool,
     /// Set where nobody new should read it.
     pub deprecated: Option<Deprecation>,
+    /// How it is published beside the version before, while both travel.
+    pub dual_publish: Option<DualPublish>,
     /// Who reads it.
     pub consumers: Vec<Consumer>,
     /// What changed without a new version.
@@ -172,6 +176,21 @@ pub struct Deprecation {
     pub since: String,
     /// The subject to read instead.
     pub replaced_by: String,
+}
+
+/// A window in which a producer publishes two versions of each fact.
+#[derive(Debug, Clone)]
+pub struct DualPublish {
+    /// The first day.
+    pub since: Date,
+    /// The day from which on the older version may be retired.
+    pub until: Date,
+    /// The first release that publishes both; the older version travels on through the next.
+    pub release: String,
+    /// The way from this version to the one before.
+    pub convert: Conversion,
+    /// Where it is declared.
+    pub place: Place,
 }
 
 /// A service that reads an event.
@@ -262,6 +281,15 @@ impl Catalog {
     /// The event of a subject.
     pub fn event(&self, subject: &str) -> Option<&Event> {
         self.events().find(|event| event.subject.as_str() == subject)
+    }
+
+    /// The version of an event that came before it.
+    pub fn before(&self, event: &Event) -> Option<&Event> {
+        let subject = &event.subject;
+        self.events()
+            .filter(|other| other.subject.event_type() == subject.event_type())
+            .filter(|other| other.subject.version() < subject.version())
+            .max_by_key(|other| other.subject.version())
     }
 
     /// The versions of every event type, in order.

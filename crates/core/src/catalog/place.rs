@@ -105,6 +105,8 @@ rules! {
     Provenance = "provenance",
     /// An event of no tenant that the system's list for the platform lacks.
     Untenanted = "untenanted",
+    /// A window of two versions without an older one, too short, or without a way between them.
+    DualPublish = "dual-publish",
     /// A deprecated event without a date or a replacement that exists.
     Deprecation = "deprecation",
     /// An event that speaks another encoding than its system.

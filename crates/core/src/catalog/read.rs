@@ -2,9 +2,14 @@
 
 use std::collections::BTreeSet;
 
+use super::contract::is_pointer;
 use super::fields::{Fields, Item, meant};
 use super::place::{Mistake, Rule, Source};
-use super::{Change, Consumer, Deprecation, Encoding, Event, Kind, PayloadStyle, Service, Volume};
+use super::{
+    Change, Consumer, Deprecation, DualPublish, Encoding, Event, Kind, PayloadStyle, Service,
+    Volume,
+};
+use crate::convert::{Conversion, Step};
 use crate::profile::{Profile, matches_any};
 
 /// The service of a file, with the events that could be understood.
@@ -113,6 +118,7 @@ fn event(
         fields.finish();
         Some(Deprecation { since: since?, replaced_by: replaced_by? })
     });
+    let dual_publish = fields.table("dual_publish").and_then(dual_publish);
     let version = subject.as_ref().map_or(1, |subject| subject.version());
     let consumers = consumers(&mut fields, owner, version, profile);
     let mut changes = Vec::new();
@@ -164,10 +170,62 @@ fn event(
         once,
         untenanted,
         deprecated,
+        dual_publish,
         consumers,
         changes,
         place,
     })
+}
+
+/// The window, and the way to the version before.
+fn dual_publish(mut fields: Fields<'_, '_>) -> Option<DualPublish> {
+    let (since, until) = (fields.day("since"), fields.day("until"));
+    let release = fields.text("release");
+    let mut steps = Vec::new();
+    fields.tables("convert", |step| steps.extend(convert_step(step)));
+    let place = fields.place("");
+    fields.finish();
+    let convert = Conversion { steps };
+    Some(DualPublish { since: since?, until: until?, release: release?, convert, place })
+}
+
+fn convert_step(mut fields: Fields<'_, '_>) -> Option<Step> {
+    const WORDS: [&str; 5] = ["rename", "move", "drop", "default", "constant"];
+    let said: Vec<&str> = WORDS.into_iter().filter(|word| fields.has(word)).collect();
+    let [word] = said[..] else {
+        let message = format!("a step says one of {}", WORDS.join(", "));
+        fields.mistake(fields.span_of(""), Rule::WrongValue, message);
+        return None;
+    };
+    let step = match word {
+        "rename" => {
+            let (rename, to) = (fields.text("rename"), fields.text("to"));
+            if to.as_ref().is_some_and(|to| to.starts_with('/')) {
+                let message = "a new name has no place; say move, with two places";
+                fields.mistake(fields.span_of("to"), Rule::WrongValue, message);
+            }
+            rename.zip(to).map(|(rename, to)| Step::Rename { rename, to })
+        }
+        "move" => {
+            let (from, to) = (fields.text("move"), fields.text("to"));
+            from.zip(to).map(|(from, to)| Step::Move { from, to })
+        }
+        "drop" => fields.text("drop").map(|drop| Step::Drop { drop }),
+        "default" => {
+            let (default, value) = (fields.text("default"), fields.json("value"));
+            default.zip(value).map(|(default, value)| Step::Default { default, value })
+        }
+        _ => {
+            let (constant, value) = (fields.text("constant"), fields.json("value"));
+            constant.zip(value).map(|(constant, value)| Step::Constant { constant, value })
+        }
+    };
+    for pointer in step.iter().flat_map(Step::pointers).filter(|at| !is_pointer(at)) {
+        let message = format!("{pointer:?} is not a JSON pointer such as \"/guest/name\"");
+        fields.mistake(fields.span_of(word), Rule::WrongValue, message);
+    }
+    fields.finish();
+    step
 }
 
 /// The class must exist, and be the one that the system's rules put the subject in.

@@ -28,6 +28,8 @@ pub struct System {
     pub publisher: Option<String>,
     /// The account that subscribes for a service, as a template over `{service}`.
     pub subscriber: Option<String>,
+    /// How long two versions of an event travel side by side at least, in days. Default 14.
+    pub dual_publish_days: Option<u16>,
     /// Where code lies that belongs to no single service: files and folders, seen from the
     /// system's folder.
     pub code: Option<Declared>,
@@ -58,6 +60,11 @@ pub struct Sink {
 }
 
 impl System {
+    /// How long two versions of an event travel side by side at least, in days.
+    pub fn least_dual_publish_days(&self) -> u16 {
+        self.dual_publish_days.unwrap_or(14)
+    }
+
     /// Reads the file. What could not be understood is empty, and a mistake.
     pub fn read(file: &Source) -> (Self, Vec<Mistake>) {
         let mut mistakes = Vec::new();
@@ -73,6 +80,7 @@ impl System {
                 publisher: fields.optional_text("publisher"),
                 subscriber: fields.optional_text("subscriber"),
                 sinks: Vec::new(),
+                dual_publish_days: fields.days("dual_publish_days"),
                 code: Some(fields.declared("code")),
                 vendors: Vec::new(),
                 place: Some(fields.place("readers_of_all")),

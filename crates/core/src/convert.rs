@@ -1,0 +1,188 @@
+//! Down-conversion: how an event of a new version becomes one of the version before.
+//!
+//! While a producer publishes both, readers of the old version get what they know. The way from
+//! one to the other is data, so that a catalog can declare it, a check can try it on every
+//! example, and every runtime does the same.
+//!
+//! ```
+//! use chapar_core::convert::Conversion;
+//! use serde_json::json;
+//!
+//! let conversion: Conversion = serde_json::from_value(json!([
+//!     { "move": "/stay/nights", "to": "/nights" },
+//!     { "drop": "/stay" },
+//!     { "default": "/channel", "value": "web" },
+//! ]))?;
+//! let old = conversion.apply(&json!({ "id": "res_1", "stay": { "nights": 2 } }))?;
+//! assert_eq!(old, json!({ "id": "res_1", "nights": 2, "channel": "web" }));
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+/// The key of the metadata that names, on an event of an old version, the event of the new
+/// version that it was made from. A consumer takes both for one.
+pub const DUAL_PUBLISH_OF: &str = "dualPublishOf";
+
+/// The steps from one version to the one before, in their order.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Conversion {
+    /// The steps.
+    pub steps: Vec<Step>,
+}
+
+/// One step. Places are JSON pointers through objects.
+///
+/// A step about something that is not there does nothing, except that `default` and `constant`
+/// put it there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged, deny_unknown_fields)]
+#[allow(missing_docs, reason = "the fields are the words of the catalog's files")]
+pub enum Step {
+    /// Gives a field another name in the same object.
+    Rename { rename: String, to: String },
+    /// Moves a field to another place.
+    Move {
+        #[serde(rename = "move")]
+        from: String,
+        to: String,
+    },
+    /// Leaves a field out.
+    Drop { drop: String },
+    /// Fills in what is missing.
+    Default { default: String, value: Value },
+    /// Always says the same.
+    Constant { constant: String, value: Value },
+}
+
+/// Why an event has no form in the version before.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{at} cannot be written: {before} is not an object")]
+pub struct ConvertError {
+    /// The place that was to be written.
+    pub at: String,
+    /// What stands in the way.
+    pub before: String,
+}
+
+impl Conversion {
+    /// The payload in the version before.
+    pub fn apply(&self, payload: &Value) -> Result<Value, ConvertError> {
+        let mut payload = payload.clone();
+        for step in &self.steps {
+            step.apply(&mut payload)?;
+        }
+        Ok(payload)
+    }
+}
+
+impl Step {
+    fn apply(&self, payload: &mut Value) -> Result<(), ConvertError> {
+        match self {
+            Step::Rename { rename, to } => {
+                let parent = rename.rsplit_once('/').map_or("", |(parent, _)| parent);
+                let name = to.replace('~', "~0").replace('/', "~1");
+                shift(payload, rename, &format!("{parent}/{name}"))
+            }
+            Step::Move { from, to } => shift(payload, from, to),
+            Step::Drop { drop } => {
+                take(payload, drop);
+                Ok(())
+            }
+            Step::Default { default, .. } if payload.pointer(default).is_some() => Ok(()),
+            Step::Default { default: at, value } | Step::Constant { constant: at, value } => {
+                put(payload, at, value.clone())
+            }
+        }
+    }
+
+    /// The places it is about, for whoever checks their spelling.
+    pub fn pointers(&self) -> Vec<&str> {
+        match self {
+            Step::Rename { rename, .. } => vec![rename],
+            Step::Move { from, to } => vec![from, to],
+            Step::Drop { drop } => vec![drop],
+            Step::Default { default: at, .. } | Step::Constant { constant: at, .. } => vec![at],
+        }
+    }
+}
+
+fn shift(payload: &mut Value, from: &str, to: &str) -> Result<(), ConvertError> {
+    match take(payload, from) {
+        Some(value) => put(payload, to, value),
+        None => Ok(()),
+    }
+}
+
+fn take(payload: &mut Value, at: &str) -> Option<Value> {
+    let (parent, name) = at.rsplit_once('/')?;
+    payload.pointer_mut(parent)?.as_object_mut()?.remove(&plain(name))
+}
+
+/// Puts a value, and the objects around it where there are none.
+fn put(payload: &mut Value, at: &str, value: Value) -> Result<(), ConvertError> {
+    let mut names: Vec<String> = at.split('/').skip(1).map(plain).collect();
+    let last = names.pop().unwrap_or_default();
+    let mut place = payload;
+    let mut before = String::new();
+    for name in &names {
+        let Value::Object(fields) = place else {
+            return Err(ConvertError { at: at.to_owned(), before: shown(&before) });
+        };
+        before = format!("{before}/{name}");
+        place = fields.entry(name.clone()).or_insert_with(|| Value::Object(Map::new()));
+    }
+    let Value::Object(fields) = place else {
+        return Err(ConvertError { at: at.to_owned(), before: shown(&before) });
+    };
+    fields.insert(last, value);
+    Ok(())
+}
+
+fn plain(name: &str) -> String {
+    name.replace("~1", "/").replace("~0", "~")
+}
+
+fn shown(pointer: &str) -> String {
+    if pointer.is_empty() { "the payload".to_owned() } else { pointer.to_owned() }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn steps_go_in_order_and_pass_over_what_is_not_there() {
+        let steps = json!([
+            { "rename": "/a/b~1c", "to": "d/e" },
+            { "move": "/a/d~1e", "to": "/x/y/z" },
+            { "move": "/nothing", "to": "/x" },
+            { "drop": "/a" },
+            { "drop": "/nothing/at/all" },
+            { "default": "/n", "value": 1 },
+            { "default": "/m", "value": [1] },
+            { "constant": "/s", "value": "always" },
+        ]);
+        let conversion: Conversion = serde_json::from_value(steps.clone()).unwrap();
+        assert_eq!(serde_json::to_value(&conversion).unwrap(), steps, "as it was written");
+        let new = json!({ "a": { "b/c": 7 }, "n": 0, "s": "once" });
+        let old = json!({ "x": { "y": { "z": 7 } }, "n": 0, "m": [1], "s": "always" });
+        assert_eq!(conversion.apply(&new).unwrap(), old);
+    }
+
+    #[test]
+    fn what_stands_in_the_way_is_named() {
+        let put = |at: &str| {
+            let steps = vec![Step::Constant { constant: at.to_owned(), value: json!(1) }];
+            Conversion { steps }.apply(&json!({ "a": 1 })).unwrap_err().to_string()
+        };
+        assert_eq!(put("/a/b"), "/a/b cannot be written: /a is not an object");
+        let steps = vec![Step::Constant { constant: "/a".to_owned(), value: json!(1) }];
+        let error = Conversion { steps }.apply(&json!(1)).unwrap_err();
+        assert!(error.to_string().contains("the payload is not an object"), "{error}");
+    }
+}

@@ -1,0 +1,18 @@
+-- Who reads which topic, and since when nobody does: a version of an event is retired only after
+-- a week in which no subscription was attached to it.
+create table chapar_topic_readers (
+    topic        text not null,
+    subscription text not null,
+    service      text not null,
+    first_seen   integer not null,
+    last_seen    integer not null,
+    primary key (topic, subscription)
+) strict, without rowid;
+
+-- The consumers that have gone over from a topic to the version after it, each recorded once.
+create table chapar_cutovers (
+    topic       text not null,
+    service     text not null,
+    recorded_at integer not null,
+    primary key (topic, service)
+) strict, without rowid;
