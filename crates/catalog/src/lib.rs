@@ -23,6 +23,7 @@ pub mod asyncapi;
 mod bundle;
 mod consumers;
 mod conversions;
+pub mod cutover;
 pub mod docs;
 pub mod gate;
 pub mod graph;

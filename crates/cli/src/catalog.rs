@@ -1,5 +1,6 @@
 //! `chapar catalog`: a system's events, and what is generated from them.
 
+mod cutover;
 pub(crate) mod show;
 
 use std::collections::BTreeMap;
@@ -39,6 +40,9 @@ Examples:
   chapar catalog rust --system melmastoon --out systems/melmastoon/src/events/generated.rs
   chapar catalog rust --dir systems/melmastoon | diff - systems/melmastoon/src/events/generated.rs")]
     Rust(Target),
+    /// Who still reads an old version, and retire it once nobody does: 0 done, 1 refused.
+    #[command(after_help = cutover::EXAMPLES)]
+    Cutover(cutover::Args),
 }
 
 #[derive(Args)]
@@ -121,6 +125,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             with(&target, |loaded| write_out(&target, &graph::svg(&loaded.catalog)))
         }
         Command::Rust(target) => with(&target, |loaded| write_out(&target, &rust::source(loaded))),
+        Command::Cutover(args) => cutover::run(&args),
         Command::Docs(target) => {
             let Some(folder) = target.out.clone() else {
                 eprintln!("{}", show::error("say with --out which folder the site goes into"));
@@ -162,27 +167,32 @@ fn run_check(check: &Check) -> Result<ExitCode> {
     Ok(if found { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Loads one system without mistakes. What is wrong in a catalog must not end up in a broker.
+/// Works on one system without mistakes.
 fn with(target: &Target, work: impl FnOnce(&Loaded) -> Result<()>) -> Result<ExitCode> {
-    let folder = match folders(&target.at).as_deref() {
+    match flawless(&target.at) {
+        Ok(loaded) => work(&loaded).map(|()| ExitCode::SUCCESS),
+        Err(code) => Ok(code),
+    }
+}
+
+/// Loads one system without mistakes. What is wrong in a catalog must not end up in a broker.
+fn flawless(at: &Where) -> Result<Loaded, ExitCode> {
+    let folder = match folders(at).as_deref() {
         Ok([folder]) => folder.clone(),
         Ok(several) => {
             let names: Vec<_> = several.iter().filter_map(|f| f.file_name()?.to_str()).collect();
-            return Ok(usage(&format!("say --system: one of {}", names.join(", "))));
+            return Err(usage(&format!("say --system: one of {}", names.join(", "))));
         }
-        Err(complaint) => return Ok(usage(complaint)),
+        Err(complaint) => return Err(usage(complaint)),
     };
-    let loaded = match chapar_catalog::load(&folder) {
-        Ok(loaded) => loaded,
-        Err(error) => return Ok(usage(&format!("{:#}", anyhow::Error::new(error)))),
-    };
+    let loaded = chapar_catalog::load(&folder)
+        .map_err(|error| usage(&format!("{:#}", anyhow::Error::new(error))))?;
     if !loaded.mistakes.is_empty() {
         eprint!("{}", show::mistakes(std::slice::from_ref(&loaded)));
         eprintln!("{}", show::verdict(&loaded));
-        return Ok(ExitCode::FAILURE);
+        return Err(ExitCode::FAILURE);
     }
-    work(&loaded)?;
-    Ok(ExitCode::SUCCESS)
+    Ok(loaded)
 }
 
 /// The folders that are meant; never none.

@@ -1,0 +1,206 @@
+//! `chapar catalog cutover`: who still reads an old version, and may it go?
+
+use std::collections::BTreeMap;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+use chapar_catalog::Loaded;
+use chapar_catalog::cutover::{Cutover, Reader, Seen, cutovers};
+use chapar_sql::{AuditEntry, Store, StoreOptions};
+use clap::builder::NonEmptyStringValueParser;
+use jiff::Timestamp;
+use serde_json::json;
+
+use super::{Where, show};
+use crate::output::Format;
+
+pub(super) const EXAMPLES: &str = "\
+Examples:
+  chapar catalog cutover --system melmastoon
+  chapar catalog cutover --system melmastoon --store postgres://localhost/orders --by 'A. Lead'
+  chapar catalog cutover --system melmastoon --store postgres://localhost/orders --by 'A. Lead' \\
+      --retire melmastoon.reservation.booking.held.v1";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    #[command(flatten)]
+    at: Where,
+
+    /// The store that knows which subscriptions were attached, and keeps the audit log.
+    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    store: Option<String>,
+
+    /// Who records what has been cut over, or retires a version; for the audit log.
+    #[arg(long, value_name = "NAME", requires = "store",
+        value_parser = NonEmptyStringValueParser::new())]
+    by: Option<String>,
+
+    /// Retire this version: refused while anybody reads it.
+    #[arg(long, value_name = "SUBJECT", requires = "by")]
+    retire: Option<String>,
+
+    /// The form of the output.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+pub(super) fn run(args: &Args) -> Result<ExitCode> {
+    let loaded = match super::flawless(&args.at) {
+        Ok(loaded) => loaded,
+        Err(code) => return Ok(code),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    match runtime.block_on(cut_over(args, &loaded)) {
+        Ok(code) => Ok(code),
+        // Who cannot be asked has not said yes.
+        Err(error) => Ok(super::usage(&format!("{error:#}"))),
+    }
+}
+
+async fn cut_over(args: &Args, loaded: &Loaded) -> Result<ExitCode> {
+    let store = match &args.store {
+        Some(url) => Some(Store::open(url, &StoreOptions::default()).await?),
+        None => None,
+    };
+    let seen = match &store {
+        Some(store) => Some(seen(store, loaded).await?),
+        None => None,
+    };
+    let found = cutovers(loaded, seen.as_ref(), Timestamp::now());
+    let code = match (&args.retire, &args.by, &store) {
+        (Some(subject), Some(by), Some(store)) => retire(args, store, &found, subject, by).await?,
+        (None, by, store) => {
+            say(args, &found)?;
+            if let (Some(by), Some(store)) = (by, store) {
+                record(store, &found, by).await?;
+            }
+            ExitCode::SUCCESS
+        }
+        // The options need each other.
+        _ => super::usage("--retire needs --by and --store"),
+    };
+    if let Some(store) = store {
+        store.close().await;
+    }
+    Ok(code)
+}
+
+async fn seen(store: &Store, loaded: &Loaded) -> Result<Seen> {
+    store.check_schema().await?;
+    let mut seen = BTreeMap::new();
+    let mut tx = store.begin_engine().await?;
+    for event in loaded.catalog.events().filter(|event| event.deprecated.is_some()) {
+        let subject = event.subject.as_str();
+        let readers = tx.conn().topic_readers(subject).await?.into_iter().map(|reader| Reader {
+            subscription: reader.subscription,
+            service: reader.service,
+            last_seen: reader.last_seen,
+        });
+        seen.insert(subject.to_owned(), readers.collect());
+    }
+    tx.rollback().await?;
+    Ok(seen)
+}
+
+/// Each consumer that has changed over leaves one entry in the audit log.
+async fn record(store: &Store, found: &[Cutover], by: &str) -> Result<()> {
+    let mut tx = store.begin_engine().await?;
+    for cutover in found {
+        for stand in cutover.consumers.iter().filter(|stand| stand.cut_over()) {
+            if !tx.conn().record_cutover(&cutover.subject, &stand.service).await? {
+                continue;
+            }
+            let detail =
+                json!({ "service": stand.service, "replacedBy": cutover.replaced_by }).to_string();
+            let entry = AuditEntry {
+                actor: by,
+                action: "catalog.cutover",
+                target: &cutover.subject,
+                reason: "",
+                detail: &detail,
+            };
+            tx.conn().audit(&entry).await?;
+            eprintln!("recorded: {} has left {}", stand.service, cutover.subject);
+        }
+    }
+    tx.commit().await.context("nothing was recorded")
+}
+
+async fn retire(
+    args: &Args,
+    store: &Store,
+    found: &[Cutover],
+    subject: &str,
+    by: &str,
+) -> Result<ExitCode> {
+    let cutover = found.iter().find(|cutover| cutover.subject == subject);
+    let cutover = cutover.with_context(|| {
+        format!("{subject} is not deprecated in the catalog, so there is nothing to retire")
+    })?;
+    say(args, std::slice::from_ref(cutover))?;
+    if !cutover.blockers.is_empty() {
+        eprintln!("{}", show::error(&format!("{subject} is not retired")));
+        return Ok(ExitCode::FAILURE);
+    }
+    let detail = json!({ "replacedBy": cutover.replaced_by, "until": cutover.until }).to_string();
+    let mut tx = store.begin_engine().await?;
+    let entry = AuditEntry {
+        actor: by,
+        action: "catalog.retire",
+        target: subject,
+        reason: "",
+        detail: &detail,
+    };
+    tx.conn().audit(&entry).await?;
+    tx.conn().forget_readers(subject).await?;
+    tx.commit().await.context("it is not recorded and therefore not retired")?;
+    eprintln!("{subject} is retired, and the audit log says so. What is left to do:");
+    for (number, step) in [
+        format!("take {subject} and its schema out of the catalog"),
+        format!("take dual_publish off {}", cutover.replaced_by),
+        "release the contracts, and delete the topic at the broker".to_owned(),
+    ]
+    .iter()
+    .enumerate()
+    {
+        eprintln!("  {}. {step}", number + 1);
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn say(args: &Args, found: &[Cutover]) -> Result<()> {
+    let text = match args.format {
+        Format::Json => serde_json::to_string_pretty(found)? + "\n",
+        Format::Text if found.is_empty() => {
+            eprintln!("no version is on its way out");
+            String::new()
+        }
+        Format::Text => found.iter().map(table).collect::<Vec<_>>().join("\n"),
+    };
+    super::say(&text)
+}
+
+fn table(cutover: &Cutover) -> String {
+    let Cutover { subject, replaced_by, since, until, .. } = cutover;
+    let mut text = format!("{subject} → {replaced_by}, both from {since} to {until}\n");
+    let lines = cutover.consumers.iter().map(|stand| {
+        let reads = match (stand.reads_old, stand.reads_new) {
+            (true, true) => "both",
+            (true, false) => "old",
+            _ => "new",
+        };
+        let last = cutover.readers.iter().filter(|reader| reader.service == stand.service);
+        let last = last.map(|reader| reader.last_seen).max();
+        let last = last.map_or_else(|| "-".to_owned(), |at| format!("{at:.0}"));
+        let gone = if stand.cut_over() { "yes" } else { "no" };
+        vec![stand.service.clone(), reads.to_owned(), last, gone.to_owned()]
+    });
+    text += &show::table(["CONSUMER", "READS", "LAST SEEN ON OLD", "CUT OVER"], lines);
+    if cutover.blockers.is_empty() {
+        text += &format!("{subject} may be retired\n");
+    }
+    for blocker in &cutover.blockers {
+        text += &format!("not to be retired: {blocker}\n");
+    }
+    text
+}
