@@ -110,7 +110,7 @@ pub(crate) fn print(config: Config) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Reads `20s`, `5m`, `1.5h`, `300ms` or plain seconds.
+/// Reads `20s`, `5m`, `1.5h`, `30d`, `300ms` or plain seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let split = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(split);
@@ -120,7 +120,8 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
         "s" | "" => number,
         "m" | "min" => number * 60.0,
         "h" => number * 3600.0,
-        _ => return Err(format!("{unit:?} is not a unit of time; use ms, s, m or h")),
+        "d" => number * 86_400.0,
+        _ => return Err(format!("{unit:?} is not a unit of time; use ms, s, m, h or d")),
     };
     Duration::try_from_secs_f64(seconds).map_err(|_| format!("{text:?} is too long a time"))
 }
@@ -136,6 +137,7 @@ mod tests {
         assert_eq!(ms("300ms"), Ok(300));
         assert_eq!(ms("1.5m"), Ok(90_000));
         assert_eq!(ms("2"), Ok(2_000));
+        assert_eq!(ms("30d"), Ok(2_592_000_000));
         for wrong in ["", "s", "20 s", "-1s", "1y", "9e99s"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }

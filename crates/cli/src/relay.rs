@@ -129,13 +129,18 @@ pub(crate) fn system(name: &str) -> Result<(Profile, Arc<dyn Dialect>)> {
             Profile::from_toml(&text).with_context(|| name.to_owned())?
         }
     };
-    let dialect: Arc<dyn Dialect> = match profile.dialect {
-        DialectName::Melmastoon => Arc::new(Melmastoon),
-        DialectName::Learning => Arc::new(Learning),
-        DialectName::CloudEvents => Arc::new(CloudEvents::Structured),
-        DialectName::Meridian => {
-            bail!("a relay for Protobuf events runs inside the service, which has the descriptors")
-        }
-    };
+    let dialect = json_dialect(&profile).context(
+        "a relay for Protobuf events runs inside the service, which has the descriptors",
+    )?;
     Ok((profile, dialect))
+}
+
+/// The dialect of a system that speaks JSON.
+pub(crate) fn json_dialect(profile: &Profile) -> Option<Arc<dyn Dialect>> {
+    match profile.dialect {
+        DialectName::Melmastoon => Some(Arc::new(Melmastoon)),
+        DialectName::Learning => Some(Arc::new(Learning)),
+        DialectName::CloudEvents => Some(Arc::new(CloudEvents::Structured)),
+        DialectName::Meridian => None,
+    }
 }

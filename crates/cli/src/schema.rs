@@ -1,5 +1,6 @@
 //! `chapar schema`: the contracts of events, compared and released.
 
+mod audit;
 pub(crate) mod check;
 mod diff;
 
@@ -18,6 +19,9 @@ pub(crate) enum Command {
     /// Say whether the working tree keeps what was released: 0 fine, 1 breaking or unknown, 2 unusable input.
     #[command(after_help = check::EXAMPLES)]
     Check(check::Check),
+    /// Check real events against the schemas of the working tree: 0 all fit, 1 not, 2 unusable input.
+    #[command(after_help = audit::EXAMPLES)]
+    Audit(audit::Audit),
     /// Put a system's contracts into one file that runtimes load.
     #[command(after_help = "\
 Examples:
@@ -44,6 +48,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
     match command {
         Command::Diff(args) => diff::run(&args),
         Command::Check(args) => check::run(&args),
+        Command::Audit(args) => audit::run(&args),
         Command::Bundle { system, root, after, out } => {
             bundle(&system, &root, after.as_deref(), out.as_deref())
         }

@@ -54,7 +54,10 @@ pub(super) fn dual_publish(this: u32, heir: &str) -> Vec<String> {
 /// A range or a pattern may be tightened where no event of the last days is outside of it.
 pub(super) fn audit(event: &Event, next: u32) -> Vec<String> {
     vec![
-        "check the events of the last 30 days against the new schema".to_owned(),
+        format!(
+            "run `chapar schema audit --since 30d --subject {}` over the events of each store",
+            event.subject
+        ),
         format!(
             "where none is outside, repeat with --audited {}; otherwise ship v{next}",
             event.subject

@@ -72,7 +72,7 @@ enum Form {
 }
 
 /// The exit code of what cannot be compared or recorded, the same as for a wrong option.
-const USAGE: u8 = 2;
+pub(super) const USAGE: u8 = 2;
 
 pub(super) fn run(args: &Check) -> Result<ExitCode> {
     match checked(args) {

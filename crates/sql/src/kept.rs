@@ -1,0 +1,117 @@
+//! Events that a store still has, for whoever checks them against a schema.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use crate::conn::Conn;
+use crate::error::StoreError;
+use crate::outbox::from_json_pairs;
+use crate::statement::Statement;
+use crate::value::Row;
+
+/// An event that is kept in the log or in the outbox.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct KeptEvent {
+    /// Its id.
+    pub event_id: String,
+    /// Its topic.
+    pub topic: String,
+    /// Its headers on the wire.
+    pub headers: Vec<(String, String)>,
+    /// Its bytes on the wire; of one that came in by `chapar.emit` and is not completed yet, only
+    /// the payload.
+    pub body: Bytes,
+    /// Whether it is complete.
+    pub sealed: bool,
+}
+
+/// How far a walk over events has come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct KeptCursor(Stretch);
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stretch {
+    Log(i64, i64),
+    Outbox(i64),
+    End,
+}
+
+impl Default for Stretch {
+    fn default() -> Self {
+        Stretch::Log(-1, -1)
+    }
+}
+
+impl KeptCursor {
+    /// Whether there is nothing left.
+    pub fn is_at_end(&self) -> bool {
+        self.0 == Stretch::End
+    }
+}
+
+impl Conn<'_> {
+    /// The next events of some topics since some time, at most `limit`; the walk goes on with the
+    /// cursor that comes back. An event that is both in the log and in the outbox comes once.
+    pub async fn kept_events(
+        &mut self,
+        topics: &[String],
+        since: Timestamp,
+        cursor: KeptCursor,
+        limit: i64,
+    ) -> Result<(Vec<KeptEvent>, KeptCursor), StoreError> {
+        static LOG: Statement = Statement::new(
+            "select event_id, headers, body, log_partition, log_offset, topic from chapar.log \
+             where topic = any($1) and published_at >= $2 \
+             and (log_partition > $3 or (log_partition = $3 and log_offset > $4)) \
+             order by log_partition, log_offset limit $5",
+        );
+        static OUTBOX: Statement = Statement::new(
+            "select event_id, headers, body, seq, case when sealed then 1 else 0 end, topic \
+             from chapar.outbox o where topic = any($1) and written_at >= $2 and seq > $3 \
+             and not exists (select 1 from chapar.log l where l.event_id = o.event_id) \
+             order by seq limit $4",
+        );
+        let more = |rows: &[Row]| i64::try_from(rows.len()).is_ok_and(|count| count == limit);
+        match cursor.0 {
+            Stretch::Log(partition, offset) => {
+                let args = vec![
+                    topics.to_vec().into(),
+                    since.into(),
+                    partition.into(),
+                    offset.into(),
+                    limit.into(),
+                ];
+                let rows = self.query(&LOG, args).await?;
+                let next = match rows.last() {
+                    Some(last) if more(&rows) => Stretch::Log(last.get(3)?, last.get(4)?),
+                    _ => Stretch::Outbox(-1),
+                };
+                let events = rows.iter().map(|row| kept(row, true)).collect::<Result<_, _>>()?;
+                Ok((events, KeptCursor(next)))
+            }
+            Stretch::Outbox(after) => {
+                let args = vec![topics.to_vec().into(), since.into(), after.into(), limit.into()];
+                let rows = self.query(&OUTBOX, args).await?;
+                let next = match rows.last() {
+                    Some(last) if more(&rows) => Stretch::Outbox(last.get(3)?),
+                    _ => Stretch::End,
+                };
+                let events = rows.iter().map(|row| kept(row, row.get::<i64>(4)? == 1));
+                Ok((events.collect::<Result<_, _>>()?, KeptCursor(next)))
+            }
+            Stretch::End => Ok((Vec::new(), cursor)),
+        }
+    }
+}
+
+fn kept(row: &Row, sealed: bool) -> Result<KeptEvent, StoreError> {
+    let headers: String = row.get(1)?;
+    Ok(KeptEvent {
+        event_id: row.get(0)?,
+        topic: row.get(5)?,
+        // What is not complete has facts where headers go.
+        headers: if sealed { from_json_pairs(&headers) } else { Vec::new() },
+        body: row.get(2)?,
+        sealed,
+    })
+}
