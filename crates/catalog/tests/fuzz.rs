@@ -16,9 +16,9 @@ mod support;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
-use chapar_catalog::{asyncapi, docs, graph, inventory, load};
+use chapar_catalog::{asyncapi, bundle, cutover, docs, graph, inventory, load, policy};
 use mutation::{Random, mutate};
-use support::{BOOKING, House, SCHEMA};
+use support::{BOOKING, CODE, CONTRACT, EXAMPLE, House, SCHEMA};
 
 #[test]
 fn files_of_services() {
@@ -33,6 +33,26 @@ fn the_file_of_the_system() {
 #[test]
 fn schemas() {
     fuzz(&House::new(), SCHEMA);
+}
+
+#[test]
+fn files_of_services_that_have_everything() {
+    fuzz(&House::grown(), BOOKING);
+}
+
+#[test]
+fn contracts_of_consumers() {
+    fuzz(&House::grown(), CONTRACT);
+}
+
+#[test]
+fn examples_of_consumers() {
+    fuzz(&House::grown(), EXAMPLE);
+}
+
+#[test]
+fn code() {
+    fuzz(&House::grown(), CODE);
 }
 
 #[test]
@@ -72,10 +92,17 @@ fn check(house: &House) -> Result<(), String> {
             return Err(format!("{mistake:?}"));
         }
     }
+    let found = policy::check(house.path(), &loaded, None).map_err(|error| error.to_string())?;
+    for offence in &found.offences {
+        if offence.place.line == 0 || offence.message.len() > 2000 {
+            return Err(format!("{offence:?}"));
+        }
+    }
     // Whatever is taken for flawless can be made into everything else.
     if loaded.mistakes.is_empty() {
         let _ = (inventory::topics(&loaded), inventory::grants(&loaded.catalog));
         let _ = (asyncapi::document(&loaded), graph::svg(&loaded.catalog));
+        let _ = (bundle(&loaded), cutover::cutovers(&loaded, None, jiff::Timestamp::UNIX_EPOCH));
         docs::site(&loaded).map_err(|error| error.to_string())?;
     }
     Ok(())

@@ -117,6 +117,15 @@ const CASES: &[Case] = &[
         "deprecated = { replaced_by = \"x.y.z\" }\nconsumers = ",
         "deprecated",
     ),
+    case(Rule::Untenanted, BOOKING, "volume = ", "untenanted = true\nvolume = ", "untenanted"),
+    case(
+        Rule::DualPublish,
+        BOOKING,
+        "consumers = [\"inventory-service\"]\n",
+        "consumers = [\"inventory-service\"]\n[events.dual_publish]\nsince = 2027-01-01\n\
+         until = 2027-02-01\nrelease = \"2\"\n",
+        "[events.dual_publish]",
+    ),
     case(Rule::Encoding, BOOKING, "consumers = ", "message = \"a.B\"\nconsumers = ", "message"),
     case(Rule::Schema, SCHEMA, "\"type\": \"object\"", "\"type\": \"thing\"", "thing"),
     case(Rule::Schema, SCHEMA, "2020-12/schema", "2019-09/schema", "2019-09"),
@@ -239,6 +248,8 @@ fn every_rule_is_tried_above() {
         Rule::MissingSchema,
         Rule::DuplicateSubject,
         Rule::Constraint,
+        // In the tests of the contracts.
+        Rule::Unregistered,
     ];
     for rule in Rule::ALL {
         assert!(tried.contains(rule) || by_file.contains(rule), "{rule}");

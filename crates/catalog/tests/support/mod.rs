@@ -111,6 +111,52 @@ const INDEXED: &str = simple!("search_aggregation/listing/indexed/v1");
 const EVICTED: &str = simple!("search_aggregation/listing/evicted/v1");
 const DECIDED: &str = simple!("ai_orchestrator/hitl/decided/v1");
 
+pub const CONTRACT: &str = "consumers/inventory-service.toml";
+pub const EXAMPLE: &str = "consumers/inventory-service/held.json";
+pub const CODE: &str = "src/booking.rs";
+
+/// What the hotel has once it has grown: a consumer's contract, a second version, and code.
+const MORE: &[(&str, &str)] = &[
+    (
+        CONTRACT,
+        r#"service = "inventory-service"
+
+[[reads]]
+subject = "melmastoon.reservation.booking.held.v1"
+fields = ["/reservationId"]
+optional = ["/nights"]
+examples = ["inventory-service/held.json"]
+"#,
+    ),
+    (EXAMPLE, "{\n  \"reservationId\": \"res_1\",\n  \"nights\": 2\n}\n"),
+    (
+        CODE,
+        r#"// The bookings' code, in which "melmastoon.reservation.booking.hld.v1" is only mentioned.
+impl Event for Held {
+    const SUBJECT: &'static str = "melmastoon.reservation.booking.held.v2";
+    fn intent(&self) -> Option<String> { Some(self.id.clone()) }
+}
+async fn hold(cx: &mut Cx) { cx.emit(Held { id }).await }
+"#,
+    ),
+];
+
+const SECOND: &str = r#"
+[[events]]
+subject = "melmastoon.reservation.booking.held.v2"
+trigger = "A room is held."
+volume = "low"
+consumers = ["inventory-service"]
+[events.dual_publish]
+since = 2027-01-01
+until = 2027-01-15
+release = "1.0.0"
+convert = [
+  { rename = "/days", to = "nights" },
+  { drop = "/channel" },
+]
+"#;
+
 const BANK: &[(&str, &str)] = &[
     (
         "catalog.toml",
@@ -150,6 +196,24 @@ impl House {
     /// The bank.
     pub fn bank() -> Self {
         Self::of(BANK)
+    }
+
+    /// The hotel with everything that a system may have.
+    pub fn grown() -> Self {
+        let house = Self::of(FILES);
+        for (file, text) in MORE {
+            house.write(file, text.as_bytes());
+        }
+        let old = "\ndeprecated = { since = 2027-01-01, replaced_by = \
+                   \"melmastoon.reservation.booking.held.v2\" }\nvolume";
+        house.change(BOOKING, "\nvolume", old);
+        house.change(BOOKING, "\n\n", "\ncode = [\"src\"]\ncalls = [\"pricing-service\"]\n\n");
+        house.write(BOOKING, (house.text(BOOKING) + SECOND).as_bytes());
+        let schema = house.text(SCHEMA).replace("held/v1", "held/v2").replace("nights", "days");
+        house.write("event-schemas/reservation/booking/held/v2.json", schema.as_bytes());
+        let vendor = "[[vendors]]\nname = \"V\"\nmarks = [\"v::\"]\nadapter = [\"src\"]\n";
+        house.write("catalog.toml", (house.text("catalog.toml") + vendor).as_bytes());
+        house
     }
 
     fn of(files: &[(&str, &str)]) -> Self {
