@@ -2,7 +2,8 @@
 //! service may do, whatever else is right with it.
 //!
 //! Facts come from two places. What the catalog declares is exact. Code is looked through, not
-//! understood: see [`Code`](self::code::Code) for what that finds and what it cannot.
+//! understood: what stands there in so many words is found, what only running the program could
+//! tell is not, and is refused when the program runs.
 
 mod chains;
 mod code;

@@ -113,6 +113,9 @@ fn ch2002_an_event_of_another_service() {
     );
     let sql = format!("select chapar.emit('{subject}', tenant => $1, idempotency_key => $2);");
     only(&with_code(&sql), "CH2002 src/booking.rs:1", "belongs to pricing-service");
+    // Two types of one name say nothing.
+    let twice = format!("{typed}\nmod own {{ QuoteExpired = \"{HELD}\" }}\n");
+    assert!(offences(&with_code(&twice), &["--alone"], 0).is_empty());
     // Reading it is no offence, and neither is publishing one's own.
     let fine = format!("consumer.on_any(&[\"{subject}\"], see);\nemit(\"{HELD}\", payload)\n");
     assert!(offences(&with_code(&fine), &["--alone"], 0).is_empty());

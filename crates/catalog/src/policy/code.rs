@@ -2,7 +2,7 @@
 
 mod text;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use chapar_core::Profile;
@@ -35,7 +35,8 @@ const PUBLISHING: &[&str] = &["emit(", "append(", "append_batch(", "Draft::new("
 /// count.
 pub(super) struct Code<'a> {
     files: Vec<File<'a>>,
-    /// The subject of each event type, by the name of the type.
+    /// The subject of each event type, by the name of the type. A name that two types share says
+    /// nothing, and is left out.
     types: BTreeMap<String, String>,
 }
 
@@ -90,16 +91,21 @@ impl<'a> Code<'a> {
                 Err(mistake) => found.add(Policy::Catalog, &mistake.place, mistake.message),
             }
         }
-        let mut types = BTreeMap::new();
+        let mut types: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
         for file in &files {
             for literal in file.text.literals() {
                 if subject_like(&catalog.profile, literal.text)
                     && let Some(name) = file.text.type_of(literal.at)
                 {
-                    types.insert(name.to_owned(), literal.text.to_owned());
+                    types.entry(name.to_owned()).or_default().insert(literal.text.to_owned());
                 }
             }
         }
+        types.retain(|_, subjects| subjects.len() == 1);
+        let one = |(name, subjects): (String, BTreeSet<String>)| {
+            Some((name, subjects.into_iter().next()?))
+        };
+        let types = types.into_iter().filter_map(one).collect();
         Ok(Code { files, types })
     }
 
