@@ -68,7 +68,7 @@ fn wrong_flags_and_values_are_refused_with_words() {
     says(&["up", "--rat", "5"], "--rate");
     says(&["up", "--rate", "-1"], "makes no sense");
     says(&["up", "--rate", "many"], "invalid value");
-    says(&["up", "--for", "20 parsecs"], "use ms, s, m or h");
+    says(&["up", "--for", "20 parsecs"], "use ms, s, m, h or d");
     says(&["up", "--listen", "here"], "is not an address such as 127.0.0.1:7070");
     says(&["up", "--store", "mysql://x"], "use sqlite:FILE");
     says(&["up", "--file", "a.db", "--store", "sqlite:b.db"], "cannot be used with");
@@ -131,7 +131,7 @@ fn migrations_are_planned_applied_and_told() {
     let call = |command: &str| run(&[&["migrate", command], &store[..]].concat());
     assert!(call("plan").contains("create table chapar_outbox"));
     assert!(call("status").contains("\"pending\":[{"));
-    assert!(call("apply").contains("\"applied\":[1,2]"));
+    assert!(call("apply").contains("\"applied\":[1,2,4]"));
     assert!(call("apply").contains("\"applied\":[]"));
     assert!(call("status").contains("\"pending\":[]"));
 }
