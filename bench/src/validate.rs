@@ -157,6 +157,8 @@ fn event(profile: &Profile, uri: &str, schema: &Value) -> Result<Envelope> {
             Aggregate { kind: "booking".into(), id: "res_000042".into(), version: Some(1) };
         let draft = Draft::new(SUBJECT, "acme".parse()?, aggregate, Payload::json(&payload)?)
             .idempotency_key("res_000042:held")
+            // A fixed time: fewer digits would make another length.
+            .occurred_at("2027-01-02T14:05:00.123456Z".parse()?)
             .schema(uri);
         let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
         Ok(draft.seal(profile, &producer, &SystemClock, &SystemIds)?)
