@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use chapar::{App, BundleSource, Chapar, Producer, Profile, Registry, Store, StoreOptions};
 use chapar_core::dialect::{CloudEvents, Dialect, Learning, Melmastoon};
 use chapar_core::profile::DialectName;

@@ -7,7 +7,6 @@ use std::path::Path;
 use chapar::Event;
 use chapar_catalog::load;
 use melmastoon::events::*;
-use serde::Deserialize;
 use serde_json::Value;
 
 #[test]
