@@ -52,8 +52,9 @@ struct Member {
 }
 
 impl Crew {
-    pub(super) fn new(program: &Path, folder: &Path, guarded: &Path) -> Result<Self> {
-        let guard = Guard::over_workers(guarded)?;
+    /// Processes that write into `folder`, which goes with them if the run is killed.
+    pub(super) fn new(program: &Path, folder: &Path) -> Result<Self> {
+        let guard = Guard::over_workers(folder)?;
         Ok(Crew {
             inner: Mutex::new(Inner { guard, members: Vec::new() }),
             program: program.to_owned(),

@@ -52,7 +52,7 @@ pub async fn run(
 ) -> Result<Report> {
     say("preparing the servers");
     let (site, mut servers) = Site::prepare(options, RELAYS).await?;
-    let crew = Crew::new(&options.program, site.folder(), &site.crew_folder()?)?;
+    let crew = Crew::new(&options.program, site.folder())?;
     if let Some(mutant) = options.mutant {
         mutant.prepare(&mut site.connect().await?).await?;
     }
@@ -275,7 +275,9 @@ async fn drain(
             let after = began.elapsed().as_secs_f64();
             return Ok((judged, arrived.then_some(after)));
         }
-        if options.until_violation && !judged.so_far.holds() {
+        // Whether what was overtaken is lost or only late shows within moments.
+        let told = judged.so_far.lost == 0 || began.elapsed() > Duration::from_secs(3);
+        if options.until_violation && !judged.so_far.holds() && told {
             // What is still on its way is not held against it.
             judged.judgement = judged.so_far.clone();
             return Ok((judged, None));

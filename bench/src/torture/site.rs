@@ -1,6 +1,6 @@
 //! The place of a run: servers, the lines to them that can be broken, and a folder for what processes write down.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 use chapar::{Profile, Store, StoreOptions};
@@ -83,13 +83,6 @@ impl Site {
 
     pub(super) fn folder(&self) -> &Path {
         self.folder.path()
-    }
-
-    /// A directory of its own for the guard of the processes, which removes it in the end.
-    pub(super) fn crew_folder(&self) -> Result<PathBuf> {
-        let folder = self.folder.path().join("crew");
-        std::fs::create_dir_all(&folder)?;
-        Ok(folder)
     }
 
     pub(super) fn key(&self, index: usize) -> String {

@@ -25,7 +25,7 @@ use super::worker::Worker;
 /// Transactions at once.
 const HANDS: usize = 5;
 /// The keys that are locked two at a time.
-const RACED: usize = 4;
+const RACED: usize = 3;
 /// The transaction whose event one of the consumers cannot apply.
 const POISON_AT: u64 = 10;
 
@@ -198,7 +198,7 @@ impl Writer {
             };
             writes.push(Write { id, key, n, fate: Fate::Unknown });
             if intent.keys.len() > 1 {
-                tokio::time::sleep(Duration::from_millis(5)).await;
+                tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }
         tokio::time::sleep(intent.last).await;
