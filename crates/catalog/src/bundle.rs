@@ -39,6 +39,7 @@ pub fn bundle(loaded: &Loaded) -> Bundle {
                 let subject = catalog.before(event)?.subject.to_string();
                 Some(DualPublish { subject, convert: dual.convert.clone() })
             }),
+            stamped: catalog.is_read_with_others(event),
             uri,
             earlier: Vec::new(),
             schema,

@@ -119,8 +119,8 @@ impl App {
     }
 
     /// Stamps the events of these topics with their place among the events of their key, so that
-    /// a consumer of several of them keeps the order. With a registry, the topics that need it
-    /// are stamped by themselves.
+    /// a consumer of several of them keeps the order. With a registry, and a transport that does
+    /// not keep the order between topics, those that need it are stamped by themselves.
     pub fn stamp(mut self, topics: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.stamped.extend(topics.into_iter().map(Into::into));
         self
@@ -192,12 +192,18 @@ impl App {
         for runner in runners {
             tasks.spawn(runner.run());
         }
+        let mut stamped = self.stamped;
+        if let Some(registry) = self.chapar.registry()
+            && !self.transport.features().ordered_topics
+        {
+            stamped.extend(registry.stamped());
+        }
         let relay = crate::relay::Relay {
             outbox: Arc::new(SqlOutbox::new(self.chapar.store().clone())),
             transport: self.transport.clone(),
             owner: self.owner,
             plan: Plan { retry: self.retry, ..Plan::default() },
-            stamped: self.stamped,
+            stamped,
             metrics: metrics.clone(),
             stop: stop.clone(),
             chapar: self.chapar.clone(),

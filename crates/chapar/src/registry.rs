@@ -315,6 +315,13 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 impl Registry {
+    /// The subjects whose order among those of their key matters to somebody.
+    pub(crate) fn stamped(&self) -> Vec<String> {
+        let contracts = self.contracts();
+        let stamped = contracts.0.iter().filter(|(_, entry)| entry.contract.stamped);
+        stamped.map(|(subject, _)| subject.clone()).collect()
+    }
+
     /// The contract of a subject.
     pub(crate) fn entry(&self, subject: &str) -> Option<Arc<Entry>> {
         self.contracts().0.get(subject).cloned()

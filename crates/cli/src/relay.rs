@@ -40,7 +40,7 @@ pub(crate) struct Args {
     listen: String,
 
     /// Topics whose events are stamped with their place in the order of their key. With
-    /// --contracts, those that need it are.
+    /// --contracts, those that need it are, on a transport that does not keep it.
     #[arg(long, value_name = "TOPIC")]
     stamp: Vec<String>,
 

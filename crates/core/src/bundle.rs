@@ -38,6 +38,10 @@ pub struct Contract {
     /// How it is published beside the version before, while both travel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dual_publish: Option<DualPublish>,
+    /// Somebody reads several subjects of its aggregate, so that its place among them is stamped
+    /// on it where the transport does not keep the order between topics.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stamped: bool,
     /// Its schema's address with the SHA-256 of its text.
     pub uri: String,
     /// The addresses of earlier revisions of the same version. Their events are still on the

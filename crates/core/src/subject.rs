@@ -150,6 +150,12 @@ impl Subject {
         &self.text[..self.type_len]
     }
 
+    /// What the event happened to: its type without the last segment.
+    pub fn aggregate_type(&self) -> &str {
+        let event = self.event_type();
+        event.rsplit_once('.').map_or(event, |(aggregate, _)| aggregate)
+    }
+
     /// The token of the owning service.
     pub fn service(&self) -> &str {
         &self.text[self.service.clone()]

@@ -143,6 +143,7 @@ impl Transport for MemoryTransport {
     fn features(&self) -> Features {
         Features {
             ordered_in_flight: true,
+            ordered_topics: true,
             seek_time: true,
             seek_position: true,
             delayed_nack: true,

@@ -304,6 +304,17 @@ impl Catalog {
         versions
     }
 
+    /// Whether somebody reads this event and another one of its aggregate: their order matters.
+    pub fn is_read_with_others(&self, event: &Event) -> bool {
+        let aggregate = event.subject.aggregate_type();
+        let mut others = self.events().filter(|other| {
+            other.subject != event.subject && other.subject.aggregate_type() == aggregate
+        });
+        others.any(|other| {
+            self.readers(event).any(|reader| self.readers(other).any(|also| also == reader))
+        })
+    }
+
     /// Who reads an event: its consumers, then the services that read everything.
     ///
     /// A service that reads everything does not read its own events: recording that an entry

@@ -124,3 +124,96 @@ impl Stamp {
         topics.into_iter().filter_map(|topic| self.after.get(topic).copied()).max()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::port::Tried;
+    use bytes::Bytes;
+    use jiff::Timestamp;
+
+    fn row(seq: i64, key: &str, topic: &str) -> OutboxRow {
+        OutboxRow {
+            seq,
+            event_id: format!("e{seq}").parse().unwrap_or_else(|e| panic!("{e:?}")),
+            topic: topic.into(),
+            tenant: "acme".into(),
+            key: Some(key.into()),
+            headers: Vec::new(),
+            body: Bytes::new(),
+            behind: false,
+            tried: Tried::default(),
+            stamp: None,
+            draft: None,
+            written_at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    fn stamper(capacity: usize) -> Stamper {
+        Stamper::new(["made", "paid", "closed"].map(str::to_owned).into(), capacity)
+    }
+
+    fn stamps(rows: &[OutboxRow]) -> Vec<&str> {
+        rows.iter().map(|row| row.stamp.as_deref().unwrap_or("none")).collect()
+    }
+
+    #[test]
+    fn a_stamp_names_the_last_event_before_it_on_each_subject() {
+        let mut stamper = stamper(10);
+        let mut rows = [
+            row(3, "a", "made"),
+            row(4, "b", "made"),
+            row(7, "a", "paid"),
+            row(8, "a", "unrelated"),
+            row(9, "a", "paid"),
+        ];
+        assert_eq!(stamper.unknown(&rows).len(), 2);
+        stamper.learn(vec!["a".into(), "b".into()], vec![]);
+        let marks = stamper.stamp(&mut rows);
+        assert_eq!(stamps(&rows), ["3", "4", "7 made=3", "none", "9 made=3 paid=7"]);
+        assert_eq!(marks.len(), 2);
+        let stamp = Stamp::read(rows[4].stamp.as_deref().unwrap_or_default());
+        let stamp = stamp.unwrap_or_else(|| panic!("it is one of ours"));
+        assert_eq!(stamp.predecessor(["made", "closed"]), Some(3));
+        assert_eq!(stamp.predecessor(["made", "paid"]), Some(7));
+        assert_eq!(stamp.predecessor(["closed"]), None);
+        assert_eq!(Stamp::read("9 made"), None);
+        assert_eq!(Stamp::read(""), None);
+    }
+
+    #[test]
+    fn who_starts_again_at_a_checkpoint_says_the_same() {
+        let mut first = stamper(10);
+        let mut before = [row(1, "a", "made"), row(2, "a", "paid")];
+        let unknown = first_unknown(&mut first, &before);
+        first.learn(unknown, vec![]);
+        let checkpoint = first.stamp(&mut before);
+        let mut after = [row(5, "a", "closed"), row(6, "a", "paid")];
+        first.stamp(&mut after);
+        let mut heir = stamper(10);
+        let mut again = [row(5, "a", "closed"), row(6, "a", "paid")];
+        let unknown = first_unknown(&mut heir, &again);
+        heir.learn(unknown, checkpoint);
+        heir.stamp(&mut again);
+        assert_eq!(stamps(&again), stamps(&after));
+        assert_eq!(stamps(&again), ["5 made=1 paid=2", "6 closed=5 made=1 paid=2"]);
+    }
+
+    fn first_unknown(stamper: &mut Stamper, rows: &[OutboxRow]) -> Vec<String> {
+        stamper.unknown(rows)
+    }
+
+    #[test]
+    fn keys_that_are_used_are_remembered_and_others_are_asked_for_again() {
+        let mut stamper = stamper(3);
+        for n in 0..20 {
+            let mut rows = [row(n * 2, "hot", "made"), row(n * 2 + 1, &format!("k{n}"), "made")];
+            let unknown = stamper.unknown(&rows);
+            let hot_is_new = unknown.iter().any(|key| key == "hot");
+            assert_eq!(hot_is_new, n == 0, "round {n}");
+            stamper.learn(unknown, vec![]);
+            stamper.stamp(&mut rows);
+        }
+        assert_eq!(stamper.unknown(&[row(99, "k0", "made")]), ["k0"]);
+    }
+}

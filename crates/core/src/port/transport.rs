@@ -128,6 +128,9 @@ pub struct Features {
     /// Keeps the order of a key when a publish in the middle fails, so that several of a key
     /// may be in flight.
     pub ordered_in_flight: bool,
+    /// Delivers the messages of a key in the order of their receipts also where they are on
+    /// several topics of one service. Without it, the relay stamps messages with their order.
+    pub ordered_topics: bool,
     /// Can set a subscription to a time.
     pub seek_time: bool,
     /// Can set a subscription to a position.

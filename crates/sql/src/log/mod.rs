@@ -52,6 +52,7 @@ impl Transport for SqlTransport {
     fn features(&self) -> Features {
         Features {
             ordered_in_flight: true,
+            ordered_topics: true,
             seek_time: true,
             seek_position: true,
             delayed_nack: true,

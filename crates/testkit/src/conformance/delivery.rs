@@ -4,7 +4,7 @@ use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use chapar_core::port::{SeekTo, TransportError};
+use chapar_core::port::{Outgoing, SeekTo, SubscriptionSpec, TopicSpec, TransportError};
 use jiff::Timestamp;
 
 use super::desk::{ack, bodies, consume, fetch, nothing, numbered, of_key, publish};
@@ -20,6 +20,29 @@ pub async fn a_key_keeps_its_order<B: Bench>(desk: Desk<B>) -> Verdict {
         assert_eq!(of_key(&got, key), numbered(key, 1..=20));
     }
     nothing(&*reader).await;
+    Ok(())
+}
+
+/// Three topics of one service: a key's messages come in the order of their receipts, also when
+/// the first is handed back.
+pub async fn a_key_keeps_its_order_over_topics<B: Bench>(desk: Desk<B>) -> Verdict {
+    let transport = desk.transport("one").await;
+    if !transport.features().ordered_topics {
+        return Err(Lacks("keep the order of a key between topics"));
+    }
+    let topics = ["placed", "paid", "closed"].map(|verb| desk.topic().replace("placed", verb));
+    let specs = topics.clone().map(|name| TopicSpec { name, ..desk.topics()[0].clone() });
+    let spec = SubscriptionSpec { topics: topics.to_vec(), ..desk.spec("reader") };
+    transport.apply(&specs, std::slice::from_ref(&spec)).await.expect("the topology is applied");
+    let reader = transport.subscribe(&spec).await.expect("a subscription");
+    for (number, topic) in (1..=30).zip(topics.iter().cycle()) {
+        let message = Outgoing { topic: topic.clone(), ..desk.message("a", number) };
+        publish(&*transport, vec![message]).await;
+    }
+    let got = fetch(&*reader, 30).await;
+    assert_eq!(bodies(&got), numbered("a", 1..=30));
+    reader.nack(&got[0].token, Duration::ZERO).await.expect("it is handed back");
+    assert_eq!(bodies(&consume(&*reader, 30).await), numbered("a", 1..=30));
     Ok(())
 }
 

@@ -127,6 +127,7 @@ macro_rules! conformance {
             $crate::conformance_case! { $bench;
                 an_acknowledged_publish_is_durable: Own,
                 a_key_keeps_its_order: Shared,
+                a_key_keeps_its_order_over_topics: Shared,
                 every_subscription_gets_its_own_copy: Shared,
                 a_nacked_message_comes_again_before_its_followers: Shared,
                 a_delayed_nack_waits: Shared,

@@ -207,6 +207,8 @@ impl Transport for Nats {
     fn features(&self) -> Features {
         Features {
             ordered_in_flight: false,
+            // The topics of a service lie in one stream, and a partition is read by one durable.
+            ordered_topics: true,
             seek_time: true,
             seek_position: true,
             delayed_nack: true,
