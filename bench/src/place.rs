@@ -115,7 +115,7 @@ impl Relay {
             .args(["relay", "--profile", "melmastoon", "--listen", "127.0.0.1:0"])
             .args(["--store", &place.store, "--transport", &place.transport])
             .args(more)
-            .env("RUST_LOG", "error")
+            .env("CHAPAR_LOG", "error")
             .stderr(Stdio::null())
             .spawn();
         Ok(Relay(child.context("the relay does not start")?))

@@ -235,7 +235,7 @@ impl<'a> Bench<'a> {
             [\"eventVersion\",\"1\"],[\"idempotencyKey\",\"k:1\"]]";
         let mut left = self.options.events;
         while left > 0 {
-            let rows = left.min(100_000);
+            let rows = left.min(20_000);
             sqlx::query(FILL)
                 .bind(rows)
                 .bind(TOPIC)
@@ -246,9 +246,9 @@ impl<'a> Bench<'a> {
                 .await?;
             left -= rows;
         }
-        sqlx::raw_sql("reset role; vacuum analyze chapar.outbox; checkpoint")
-            .execute(&mut conn)
-            .await?;
+        for tidy in ["reset role", "vacuum analyze chapar.outbox", "checkpoint"] {
+            sqlx::raw_sql(tidy).execute(&mut conn).await?;
+        }
         conn.close().await?;
         Ok(())
     }

@@ -154,6 +154,7 @@ impl App {
         }
         self.keep.check()?;
         let store = self.chapar.store();
+        store.check_connection().await?;
         store.check_schema().await?;
         store.set_key_template(self.chapar.profile().key_template.as_str()).await?;
         for (service, consumer) in &self.consumers {

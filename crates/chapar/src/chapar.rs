@@ -110,6 +110,28 @@ impl Chapar {
         Ok(appended.into_iter().next().expect("one event gives one answer"))
     }
 
+    /// Checks and completes an event for a transaction of another driver, such as
+    /// `tokio-postgres`. Run [`Append::CALL`] in it for each of the answers, which are sorted by
+    /// key so that no two transactions wait for each other:
+    ///
+    /// ```ignore
+    /// for event in chapar.prepare(drafts)? {
+    ///     tx.query_one(Append::CALL, &[&event.event_id, &event.tenant, /* … */]).await?;
+    /// }
+    /// ```
+    pub fn prepare(
+        &self,
+        drafts: impl IntoIterator<Item = chapar_core::Draft>,
+    ) -> Result<Vec<Append>, AppendError> {
+        let mut events = Vec::new();
+        for draft in drafts {
+            let Sealed { event, older } = self.seal(draft)?;
+            events.extend(std::iter::once(event).chain(older));
+        }
+        Append::sort(&mut events);
+        Ok(events)
+    }
+
     /// Appends several events in the caller's transaction, all or nothing.
     ///
     /// Cheaper than one by one, and free of deadlocks: their keys are locked in one order,

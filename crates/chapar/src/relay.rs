@@ -33,6 +33,7 @@ pub(crate) struct Relay {
 
 /// Keys whose marks are remembered.
 const STAMPED_KEYS: usize = 50_000;
+const STAMPED_CHECKPOINT: Duration = Duration::from_millis(500);
 const DUE_ROWS: usize = 500;
 /// A transport that has not answered until then does not answer.
 const PUBLISH_PATIENCE: Duration = Duration::from_secs(30);
@@ -42,6 +43,10 @@ impl Relay {
         let started = Instant::now();
         let mut plan = self.plan.clone();
         plan.ordered_in_flight = self.transport.features().ordered_in_flight;
+        if !self.stamped.is_empty() {
+            // Most of what a checkpoint costs are the marks of its keys, and many come twice.
+            plan.checkpoint_every = plan.checkpoint_every.max(STAMPED_CHECKPOINT);
+        }
         let mut machine = Machine::new(plan);
         let mut nudges = self.chapar.store().nudges();
         let hands = Arc::new(Hands {

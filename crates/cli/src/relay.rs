@@ -85,6 +85,7 @@ async fn relay(args: Args, config: Config) -> Result<ExitCode> {
         None => None,
     };
     let store = Store::open(&args.store, &StoreOptions::default()).await?;
+    store.check_connection().await?;
     store.check_schema().await?;
     store.check_engine_role().await?;
     let owner = process_name("relay");

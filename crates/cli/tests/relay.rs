@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use chapar_testkit::servers::{Kind, Launch};
 use chapar_testkit::{http, need, servers};
 
 struct Relay {
@@ -222,4 +223,25 @@ fn an_operator_releases_drops_and_publishes_again_and_all_of_it_is_audited() {
     let actions = "select string_agg(action, ' ' order by id) from chapar.audit_log";
     assert_eq!(ask(store, actions), "outbox.drop outbox.release outbox.republish");
     relay.terminate();
+}
+
+#[test]
+fn a_pooler_in_transaction_mode_is_refused_with_words() {
+    let server = need!(servers::postgres());
+    let database = server.database("pooled").unwrap();
+    let store = database.url();
+    assert!(chapar(&["migrate", "apply", "--store", store]).status().unwrap().success());
+    let (place, _) = store.rsplit_once('/').unwrap();
+    let (_, port) = place.rsplit_once(':').unwrap();
+    let launch = Launch::of(Kind::PgBouncer).setting("upstream", port);
+    let pooler = need!(launch.start());
+    let pooled = format!("{}/{}", pooler.url(), database.name());
+    let output = chapar(&["relay", "--listen", "127.0.0.1:0", "--profile", "melmastoon"])
+        .args(["--store", &pooled])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success() && said.contains("a pooler in transaction mode"), "{said}");
+    let direct = Relay::start(store);
+    direct.terminate();
 }

@@ -43,6 +43,23 @@ impl Append {
         Sha256::digest(payload).into()
     }
 
+    /// Appends one event inside a PostgreSQL transaction of any driver, and returns its id or the
+    /// first one's with the same intent. The parameters are `event_id`, `tenant`, `topic`,
+    /// `ordering_key`, [`home_shard`](Append::home_shard), `aggregate_type`, `aggregate_id`,
+    /// `idempotency_key`, `payload_hash`, `correlation_id`, `causation_id`, `headers`, `body`.
+    pub const CALL: &str =
+        "select chapar.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, true, $12, $13)";
+
+    /// The shard that an event belongs to, as the column has it.
+    pub fn home_shard(&self) -> i16 {
+        self.home() as i16
+    }
+
+    /// Sorts events as their keys must be locked.
+    pub fn sort(events: &mut [Append]) {
+        events.sort_by(|a, b| (a.home(), &a.ordering_key).cmp(&(b.home(), &b.ordering_key)));
+    }
+
     /// The shard of an ordering key. `chapar.shard` in SQL computes the same.
     pub fn shard(key: &str) -> Shard {
         Shard::from(Sha256::digest(key.as_bytes())[0] % SHARDS)
@@ -130,15 +147,13 @@ impl Conn<'_> {
 
     /// One event, as most transactions have, without the detour over arrays.
     async fn append_one(&mut self, event: &Append) -> Result<String, StoreError> {
-        const APPEND: &str = "select chapar.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, \
-             true, $12, $13)";
         let Conn::Postgres(conn) = self else { return Ok(String::new()) };
-        let id = sqlx::query_scalar(APPEND)
+        let id = sqlx::query_scalar(Append::CALL)
             .bind(&event.event_id)
             .bind(&event.tenant)
             .bind(&event.topic)
             .bind(&event.ordering_key)
-            .bind(event.home() as i16)
+            .bind(event.home_shard())
             .bind(&event.aggregate_type)
             .bind(&event.aggregate_id)
             .bind(&event.idempotency_key)

@@ -33,6 +33,12 @@ pub enum StoreError {
          run `grant chapar_app, chapar_engine to <login>` as an administrator"
     )]
     EngineRole(String),
+    /// Connections do not last: settings, locks and prepared statements would go astray.
+    #[error(
+        "between this program and the database is a pooler in transaction mode; \
+         connect to PostgreSQL itself, or through a pool in session mode"
+    )]
+    Pooler,
     /// The schema is newer than this program.
     #[error(
         "the store's schema is at version {found}, this program knows {known}; \

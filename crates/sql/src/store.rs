@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{PgPool, Postgres, SqlitePool};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row, SqlitePool};
 use tokio::sync::watch;
 
 use crate::conn::Tx;
@@ -152,6 +152,30 @@ impl Store {
             }
             Pools::Postgres { pool, .. } => Ok(Tx::postgres(pool.begin().await?)),
         }
+    }
+
+    /// Refuses a pooler in transaction mode, which gives every transaction another connection.
+    ///
+    /// While one client keeps a transaction open, another one asks twice whom it talks to: a
+    /// connection of its own answers the same.
+    pub async fn check_connection(&self) -> Result<(), StoreError> {
+        const WHO: &str = "select pg_backend_pid()";
+        let Pools::Postgres { options, .. } = &self.0.pools else { return Ok(()) };
+        let connect = async || options.0.connect().await;
+        let (mut one, mut other) = (connect().await?, connect().await?);
+        // Simple queries: a pooler may not know what another connection has prepared.
+        let who = async |conn: &mut PgConnection| -> Result<i32, sqlx::Error> {
+            sqlx::raw_sql(WHO).fetch_one(conn).await?.try_get(0)
+        };
+        let before = who(&mut one).await?;
+        sqlx::raw_sql("begin").execute(&mut other).await?;
+        who(&mut other).await?;
+        let after = who(&mut one).await;
+        sqlx::raw_sql("rollback").execute(&mut other).await?;
+        let same = before == after?;
+        one.close().await?;
+        other.close().await?;
+        if same { Ok(()) } else { Err(StoreError::Pooler) }
     }
 
     /// Refuses a login whose engine does not see the rows of all tenants: a relay that sees only

@@ -1,6 +1,7 @@
 //! Emitting: in the library's transaction, in the caller's own, and from SQL.
 
 use chapar::core::dialect::{Dialect, Message};
+use chapar::sql::Append;
 use chapar::{AppendError, Consumer, Cx, Event, StoreError, Tenant};
 use chapar_testkit::{need, servers};
 
@@ -183,5 +184,52 @@ async fn an_event_emitted_in_sql_that_breaks_a_rule_is_quarantined_with_its_key_
     eventually("it is in quarantine", async || house.ints(error, vec![]).await == [1]).await;
     assert!(house.applied("bad").await.is_empty(), "its follower keeps its place");
     assert_eq!(running.metrics().quarantined(), 1);
+    stop(running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_transaction_of_tokio_postgres_carries_the_event() {
+    let server = need!(servers::postgres());
+    let house = House::on_postgres(&server).await;
+    let running = house.run(Consumer::new("c").on(write_down)).await;
+    let (mut client, connection) =
+        tokio_postgres::connect(&house.url, tokio_postgres::NoTls).await.unwrap();
+    let driver = tokio::spawn(connection);
+    let mut append = async |n: i64, commit: bool| {
+        let tx = client.transaction().await.unwrap();
+        for event in house.chapar.prepare([noted(n).for_tenant(&acme())]).unwrap() {
+            let shard = event.home_shard();
+            let (hash, body) = (&event.payload_hash[..], &event.body[..]);
+            let id: String = tx
+                .query_one(
+                    Append::CALL,
+                    &[
+                        &event.event_id,
+                        &event.tenant,
+                        &event.topic,
+                        &event.ordering_key,
+                        &shard,
+                        &event.aggregate_type,
+                        &event.aggregate_id,
+                        &event.idempotency_key,
+                        &hash,
+                        &event.correlation_id,
+                        &event.causation_id,
+                        &event.headers,
+                        &body,
+                    ],
+                )
+                .await
+                .unwrap()
+                .get(0);
+            assert_eq!(id, event.event_id);
+        }
+        if commit { tx.commit().await.unwrap() } else { tx.rollback().await.unwrap() }
+    };
+    append(7, false).await;
+    append(8, true).await;
+    eventually("it is applied", async || house.applied("a").await == [8]).await;
+    drop(client);
+    driver.await.unwrap().unwrap();
     stop(running).await;
 }

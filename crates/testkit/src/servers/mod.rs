@@ -19,6 +19,7 @@ mod kafka;
 mod keeper;
 mod nats;
 mod obtain;
+mod pgbouncer;
 mod postgres;
 mod prometheus;
 mod pubsub;
@@ -93,11 +94,13 @@ pub enum Kind {
     Prometheus,
     /// Headless Chromium behind chromedriver.
     Chromium,
+    /// PgBouncer in transaction mode.
+    PgBouncer,
 }
 
 impl Kind {
     /// Every server, in the order in which they are listed.
-    pub const ALL: [Kind; 7] = [
+    pub const ALL: [Kind; 8] = [
         Kind::Postgres,
         Kind::Nats,
         Kind::Kafka,
@@ -105,6 +108,7 @@ impl Kind {
         Kind::Redis,
         Kind::Prometheus,
         Kind::Chromium,
+        Kind::PgBouncer,
     ];
 
     /// The name on the command line and in reports.
@@ -117,6 +121,7 @@ impl Kind {
             Kind::Redis => "redis",
             Kind::Prometheus => "prometheus",
             Kind::Chromium => "chromium",
+            Kind::PgBouncer => "pgbouncer",
         }
     }
 
@@ -130,6 +135,7 @@ impl Kind {
             Kind::Redis => "CHAPAR_TEST_REDIS",
             Kind::Prometheus => "CHAPAR_TEST_PROMETHEUS",
             Kind::Chromium => "CHAPAR_TEST_CHROMIUM",
+            Kind::PgBouncer => "CHAPAR_TEST_PGBOUNCER",
         }
     }
 
@@ -142,6 +148,7 @@ impl Kind {
             Kind::Redis => &redis::Recipe,
             Kind::Prometheus => &prometheus::Recipe,
             Kind::Chromium => &chromium::Recipe,
+            Kind::PgBouncer => &pgbouncer::Recipe,
         }
     }
 }

@@ -99,11 +99,7 @@ impl recipe::Recipe for Recipe {
     }
 
     fn prepare(&self, site: &Site) -> Result<(), String> {
-        if let Some((user, group)) = server_user().filter(|_| rustix::process::geteuid().is_root())
-        {
-            std::os::unix::fs::chown(&site.dir, Some(user), Some(group))
-                .map_err(|error| error.to_string())?;
-        }
+        give_to_server_user(&site.dir)?;
         run(unprivileged(&site.found.path.join("initdb"))
             .args([
                 "--username=postgres",
@@ -192,8 +188,17 @@ fn program_dir() -> Option<PathBuf> {
         .or_else(|| on_path("initdb")?.canonicalize().ok()?.parent().map(Path::to_owned))
 }
 
+/// What root has made for a server that does not run as root.
+pub(super) fn give_to_server_user(place: &Path) -> Result<(), String> {
+    match server_user().filter(|_| rustix::process::geteuid().is_root()) {
+        Some((user, group)) => std::os::unix::fs::chown(place, Some(user), Some(group))
+            .map_err(|error| error.to_string()),
+        None => Ok(()),
+    }
+}
+
 /// PostgreSQL refuses root, so root starts it as the user that the package made for it.
-fn unprivileged(program: &Path) -> Command {
+pub(super) fn unprivileged(program: &Path) -> Command {
     if !rustix::process::geteuid().is_root() {
         return Command::new(program);
     }

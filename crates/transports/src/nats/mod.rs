@@ -59,7 +59,7 @@ pub struct NatsOptions {
     pub duplicate_window: Duration,
     /// How long a process that has died keeps its partitions. Default 4 s.
     pub lease: Duration,
-    /// The most publishes that wait for their acknowledgement. Default 4096.
+    /// The most publishes that wait for their acknowledgement, over all batches. Default 8192.
     pub max_ack_inflight: usize,
     /// How long to wait for the server's answer. Default 5 s.
     pub timeout: Duration,
@@ -80,7 +80,7 @@ impl Default for NatsOptions {
             retention: Duration::from_secs(30 * 24 * 3600),
             duplicate_window: Duration::from_secs(120),
             lease: Duration::from_secs(4),
-            max_ack_inflight: 4096,
+            max_ack_inflight: 8192,
             timeout: Duration::from_secs(5),
             bucket: "chapar".into(),
             monitor: None,

@@ -1,18 +1,30 @@
 //! Publishing: many keys at a time, one message of a key.
 
-use std::collections::{HashMap, HashSet};
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use async_nats::connection::State;
-use async_nats::jetstream::context::{PublishError, PublishErrorKind};
+use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
 use chapar_core::port::{Outgoing, Position, Receipt, TransportError};
-use futures_util::future::join_all;
 
 use super::{Nats, lock, topology, unavailable, wire};
 
 type Published = Result<Receipt, TransportError>;
 
+/// A message whose acknowledgement is still to come.
+struct Sent<'r> {
+    ack: PublishAckFuture,
+    route: Cow<'r, Route>,
+    partition: u32,
+    size: usize,
+}
+
+/// The most of a batch that wait for their acknowledgement.
+const MOST_OPEN: usize = 1024;
+
 /// Where the messages of a topic go, found out once for a batch.
+#[derive(Clone)]
 struct Route {
     domain: topology::Domain,
     /// The number of the stream's first partition.
@@ -36,9 +48,32 @@ impl Nats {
             batch.iter().all(|m| m.key.as_ref().is_none_or(|key| keys.insert(key)))
         };
         match one_per_key {
-            true => join_all(batch.into_iter().map(|m| self.publish_one(m, &routes))).await,
+            true => self.publish_wave(batch, &routes).await,
             false => self.publish_in_waves(batch, &routes).await,
         }
+    }
+
+    /// Sends one message after the other and then collects the acknowledgements, which come in
+    /// about the same order: that costs far less than a task for each message.
+    async fn publish_wave(
+        &self,
+        batch: Vec<Outgoing>,
+        routes: &HashMap<String, Route>,
+    ) -> Vec<Published> {
+        let mut results = Vec::with_capacity(batch.len());
+        let mut open: VecDeque<Result<Sent<'_>, TransportError>> = VecDeque::new();
+        for message in batch {
+            if open.len() == MOST_OPEN
+                && let Some(sent) = open.pop_front()
+            {
+                results.push(self.acknowledged(sent).await);
+            }
+            open.push_back(self.send(message, routes).await);
+        }
+        for sent in open {
+            results.push(self.acknowledged(sent).await);
+        }
+        results
     }
 
     async fn publish_in_waves(
@@ -55,17 +90,18 @@ impl Nats {
                 .into_iter()
                 .partition(|(_, m)| m.key.as_ref().is_none_or(|key| keys.insert(key.clone())));
             rest = later;
-            let publish = |(index, message): (usize, Outgoing)| {
-                let behind = message.key.as_ref().is_some_and(|key| failed.contains(key));
-                async move {
-                    let key = message.key.clone();
-                    match behind {
-                        true => (index, key, Err(behind_another())),
-                        false => (index, key, self.publish_one(message, routes).await),
-                    }
+            let (mut indices, mut keys, mut messages) = (Vec::new(), Vec::new(), Vec::new());
+            for (index, message) in wave {
+                if message.key.as_ref().is_some_and(|key| failed.contains(key)) {
+                    results[index] = Some(Err(behind_another()));
+                } else {
+                    indices.push(index);
+                    keys.push(message.key.clone());
+                    messages.push(message);
                 }
-            };
-            for (index, key, result) in join_all(wave.into_iter().map(publish)).await {
+            }
+            let published = self.publish_wave(messages, routes).await;
+            for ((index, key), result) in indices.into_iter().zip(keys).zip(published) {
                 if result.is_err() {
                     failed.extend(key);
                 }
@@ -87,14 +123,16 @@ impl Nats {
         Ok(Route { domain, code })
     }
 
-    async fn publish_one(&self, message: Outgoing, routes: &HashMap<String, Route>) -> Published {
-        let found;
+    async fn send<'r>(
+        &self,
+        message: Outgoing,
+        routes: &'r HashMap<String, Route>,
+    ) -> Result<Sent<'r>, TransportError> {
         let route = match routes.get(&message.topic) {
-            Some(route) if self.0.client.connection_state() == State::Connected => route,
-            _ => {
-                found = self.route(&message.topic).await?;
-                &found
+            Some(route) if self.0.client.connection_state() == State::Connected => {
+                Cow::Borrowed(route)
             }
+            _ => Cow::Owned(self.route(&message.topic).await?),
         };
         let partition = topology::partition(&message, &self.0.options);
         let subject = topology::subject(&message.topic, partition);
@@ -104,11 +142,15 @@ impl Nats {
             .headers(headers)
             .message_id(message.id.to_string())
             .payload(message.body);
-        let sent = match self.0.context.send_publish(subject, publish).await {
-            Ok(acknowledged) => acknowledged.await,
-            Err(error) => Err(error),
-        };
-        let ack = sent.map_err(|error| self.publish_error(&route.domain, size, &error))?;
+        match self.0.context.send_publish(subject, publish).await {
+            Ok(ack) => Ok(Sent { ack, route, partition, size }),
+            Err(error) => Err(self.publish_error(&route.domain, size, &error)),
+        }
+    }
+
+    async fn acknowledged(&self, sent: Result<Sent<'_>, TransportError>) -> Published {
+        let Sent { ack, route, partition, size } = sent?;
+        let ack = ack.await.map_err(|error| self.publish_error(&route.domain, size, &error))?;
         let position = Position { partition: route.code | partition, offset: ack.sequence };
         Ok(Receipt { position, duplicate: ack.duplicate })
     }
