@@ -20,7 +20,7 @@ const TOPIC: &str = "melmastoon.reservation.booking.modified.v1";
 const STREAM: &str = "RESERVATION";
 const KEYS: i64 = 10_000;
 /// Acknowledgements that may be outstanding, for the raw client as for the relay.
-const WINDOW: usize = 4000;
+const WINDOW: usize = 2000;
 
 /// What is measured.
 #[derive(Debug, Clone)]

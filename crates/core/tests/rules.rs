@@ -198,7 +198,7 @@ fn all_broken_rules_are_reported_at_once_in_the_order_of_their_codes() {
 #[test]
 fn codes_are_stable_and_unique() {
     let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
-    let expected: Vec<String> = (1..=15).map(|n| format!("CH{}", 1000 + n)).collect();
+    let expected: Vec<String> = (1..=16).map(|n| format!("CH{}", 1000 + n)).collect();
     assert_eq!(codes, expected);
     let found = check(&Envelope { idempotency_key: None, ..good() }, &profile("melmastoon"), false);
     assert!(found.unwrap_err().to_string().starts_with("CH1002: "));

@@ -45,9 +45,9 @@ impl Default for Plan {
         Plan {
             retry: RetryPolicy::outbox(),
             ordered_in_flight: false,
-            chunk_rows: 1000,
+            chunk_rows: 500,
             chunks: 4,
-            bytes: 8 << 20,
+            bytes: 4 << 20,
             poll: (Duration::from_millis(1), Duration::from_millis(50)),
             checkpoint_every: Duration::from_millis(200),
             lease: Duration::from_secs(3),
