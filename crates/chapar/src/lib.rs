@@ -35,6 +35,7 @@ mod cx;
 mod effects;
 mod failure;
 mod metrics;
+mod push;
 mod registry;
 mod relay;
 mod republish;
@@ -53,6 +54,7 @@ pub use cx::Cx;
 pub use effects::{EffectOutcome, EffectTask};
 pub use failure::Failure;
 pub use metrics::{Blocked, ConsumerMetrics, Metrics};
+pub use push::{Endpoint, EndpointError};
 pub use registry::{BundleSource, FetchError, Refusal, Registry, RegistryError, Token};
 pub use republish::{RepublishError, Republished};
 

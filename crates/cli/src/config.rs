@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
 
+use crate::push::Push;
 use crate::transport::{self, IN_THE_STORE, NatsConfig};
 
 /// The file that is read when none is named and it is there.
@@ -20,6 +21,8 @@ pub(crate) struct Config {
     pub(crate) up: Up,
     /// What `chapar relay` does.
     pub(crate) relay: Relay,
+    /// What `chapar push` does.
+    pub(crate) push: Push,
     /// How NATS is used, where a transport is `nats://`.
     pub(crate) nats: NatsConfig,
 }
@@ -99,6 +102,7 @@ impl Config {
         }
         transport::check(&up.transport)?;
         transport::check(&self.relay.transport)?;
+        self.push.check()?;
         self.nats.check()?;
         Ok(self)
     }

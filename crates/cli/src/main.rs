@@ -5,10 +5,12 @@ mod bench;
 mod catalog;
 mod check;
 mod config;
+mod dev;
 mod envelope;
 mod migrate;
 mod outbox;
 mod output;
+mod push;
 mod relay;
 mod schema;
 mod torture;
@@ -62,6 +64,8 @@ enum Command {
     Up(up::Args),
     /// Publish what services commit, in a process of its own.
     Relay(relay::Args),
+    /// Hand events to a service in any language, over HTTP and signed.
+    Push(push::Args),
     /// Hold systems, their contracts and their code to every policy: 0 fine, 1 not, 2 wrong usage.
     #[command(after_help = check::EXAMPLES)]
     Check(check::Args),
@@ -80,6 +84,9 @@ enum Command {
     /// Bring a store's tables up to date.
     #[command(subcommand)]
     Migrate(migrate::Command),
+    /// What helps on one's own machine: a receiver of pushed events.
+    #[command(subcommand)]
+    Dev(dev::Command),
     /// Measure what Chapar costs, side by side with doing without.
     #[command(subcommand)]
     Bench(bench::Command),
@@ -109,6 +116,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Up(args) => up::run(args, config),
         Command::Relay(args) => relay::run(args, config),
+        Command::Push(args) => push::run(args, config),
+        Command::Dev(command) => dev::run(command),
         Command::Check(args) => check::run(&args),
         Command::Envelope(command) => envelope::run(command),
         Command::Catalog(command) => catalog::run(command),

@@ -19,6 +19,7 @@ pub mod port;
 pub mod profile;
 pub mod rules;
 pub mod subject;
+pub mod webhook;
 
 pub use draft::{Draft, Event, IntoDraft};
 pub use envelope::{

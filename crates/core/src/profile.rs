@@ -266,6 +266,12 @@ impl Profile {
         Subject::parse_among(self.grammar, &known, text)
     }
 
+    /// A subject without the system's name in front, where its grammar has one.
+    pub fn short<'s>(&self, subject: &'s str) -> &'s str {
+        let rest = subject.strip_prefix(self.name.as_str());
+        rest.and_then(|rest| rest.strip_prefix('.')).unwrap_or(subject)
+    }
+
     /// The retention class of a subject.
     pub fn retention_of(&self, subject: &str) -> Option<&str> {
         let rule = self.retention_rules.iter().find(|rule| matches_any(&rule.subjects, subject));

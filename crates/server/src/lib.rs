@@ -28,8 +28,10 @@ mod ops;
 mod page;
 mod problem;
 mod pulse;
+mod receive;
 mod show;
 mod snapshot;
 
 pub use console::{Bound, Console, ConsoleError, Facts};
 pub use ops::Ops;
+pub use receive::{Outcome, Received, Receiver, Trouble};

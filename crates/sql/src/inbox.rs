@@ -180,6 +180,15 @@ impl Conn<'_> {
     }
 }
 
+impl Conn<'_> {
+    /// Whether a consumer has applied an event.
+    pub async fn is_applied(&mut self, consumer: &str, event_id: &str) -> Result<bool, StoreError> {
+        static APPLIED: Statement =
+            Statement::new("select 1 from chapar.inbox where consumer = $1 and event_id = $2");
+        Ok(!self.query(&APPLIED, vec![consumer.into(), event_id.into()]).await?.is_empty())
+    }
+}
+
 impl Arrival {
     /// `event_id, tenant, topic, log_partition, log_offset, headers, body`
     pub(crate) fn columns(&self) -> [crate::Value; 7] {

@@ -221,6 +221,7 @@ impl Runner {
 
     /// One transaction for all, or nothing.
     async fn apply_all(&self, items: &[Item]) -> Result<Applied, Failure> {
+        self.call_outside(items).await?;
         let mut done = Applied::default();
         let mut tx = self.chapar.store().begin_raw().await?;
         for group in items.chunk_by(|a, b| a.arrival.tenant == b.arrival.tenant) {

@@ -2,6 +2,7 @@
 
 mod batch;
 mod boxes;
+mod outside;
 mod runner;
 
 use std::collections::HashMap;
@@ -17,6 +18,7 @@ use serde::de::DeserializeOwned;
 
 use crate::cx::Cx;
 use crate::failure::Failure;
+use crate::push::Endpoint;
 
 pub(crate) use runner::Runner;
 
@@ -27,6 +29,8 @@ pub(crate) use runner::Runner;
 pub struct Consumer {
     pub(crate) name: String,
     pub(crate) handlers: HashMap<String, Arc<Handler>>,
+    /// Topics whose events a service outside applies.
+    pub(crate) outside: HashMap<String, Endpoint>,
     pub(crate) ordered: bool,
     pub(crate) lanes: usize,
     pub(crate) batch: usize,
@@ -68,6 +72,7 @@ impl Consumer {
         Consumer {
             name: name.into(),
             handlers: HashMap::new(),
+            outside: HashMap::new(),
             ordered: true,
             lanes: 1,
             batch: 100,

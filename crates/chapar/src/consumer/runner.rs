@@ -169,7 +169,7 @@ impl Runner {
     /// Starts as many transactions as there are lanes.
     fn start(&self, round: &mut Round) {
         while round.working.len() < self.consumer.lanes {
-            let taken = round.lanes.take_runs(self.consumer.batch);
+            let taken = round.lanes.take_runs(self.consumer.together());
             if taken.is_empty() {
                 return;
             }

@@ -345,8 +345,7 @@ impl Catalog {
 
     /// The subject without the system's name in front, where its grammar has one.
     pub fn short<'s>(&self, subject: &'s str) -> &'s str {
-        let rest = subject.strip_prefix(self.profile.name.as_str());
-        rest.and_then(|rest| rest.strip_prefix('.')).unwrap_or(subject)
+        self.profile.short(subject)
     }
 
     /// The address of an event's schema, without the hash of its content.

@@ -1,0 +1,78 @@
+//! Consumers whose events are applied by a service outside, which is called before the claim.
+
+use std::sync::Arc;
+
+use chapar_core::machine::failure::FailureKind;
+use chapar_core::port::BoxFuture;
+
+use crate::consumer::batch::Item;
+use crate::consumer::runner::Runner;
+use crate::consumer::{Consumer, Handler};
+use crate::cx::Cx;
+use crate::failure::Failure;
+use crate::push::Endpoint;
+
+impl Consumer {
+    /// Pushes the events of some topics to a service, over HTTP.
+    ///
+    /// The service is called at least once for each event, one event of a key at a time and in
+    /// order; it tells copies apart by the id. No transaction is open during the call, and the
+    /// event is claimed after it. [`Consumer::lanes`] says how many calls are made at once,
+    /// [`Consumer::timeout`] how long each may take. All else is as for any consumer: attempts,
+    /// dead letters, parked keys, replay.
+    pub fn push<T: Into<String>>(
+        mut self,
+        topics: impl IntoIterator<Item = T>,
+        endpoint: &Endpoint,
+    ) -> Self {
+        for topic in topics.into_iter().map(Into::into) {
+            let handler: Arc<Handler> =
+                Arc::new(|_, _: &mut Cx| -> BoxFuture<'_, _> { Box::pin(async { Ok(()) }) });
+            self.handlers.insert(topic.clone(), handler);
+            self.outside.insert(topic, endpoint.clone());
+        }
+        self
+    }
+
+    /// How many events go into one transaction: one where a service outside is called, since a
+    /// failure of the next must not have it called again.
+    pub(crate) fn together(&self) -> usize {
+        if self.outside.is_empty() { self.batch } else { 1 }
+    }
+}
+
+impl Runner {
+    /// Calls the services outside that some of the items are for. No transaction is open.
+    pub(crate) async fn call_outside(&self, items: &[Item]) -> Result<(), Failure> {
+        for item in items {
+            let Some(endpoint) = self.consumer.outside.get(&item.arrival.topic) else { continue };
+            // What cannot be read becomes a dead letter without anybody being called.
+            if item.envelope.is_err() || self.is_settled(item).await? {
+                continue;
+            }
+            let (name, limit) = (&self.consumer.name, self.consumer.timeout);
+            let (profile, clock) = (self.chapar.profile(), self.chapar.clock());
+            let call = endpoint.call(profile, clock, name, &item.arrival, limit);
+            let called = tokio::time::timeout(limit, call).await;
+            called.unwrap_or_else(|_| {
+                let message = format!("the service took longer than {limit:?}");
+                Err(Failure::new(FailureKind::Timeout, message))
+            })?;
+        }
+        Ok(())
+    }
+
+    /// Whether the event was applied before, or waits behind a dead letter of its key.
+    async fn is_settled(&self, item: &Item) -> Result<bool, Failure> {
+        let (name, arrival) = (&self.consumer.name, &item.arrival);
+        let mut tx = self.chapar.store().begin_read().await?;
+        let mut settled = tx.conn().is_applied(name, &arrival.event_id).await?;
+        if let Some(key) = arrival.ordering_key.as_ref().filter(|_| self.consumer.ordered)
+            && item.released.is_none()
+        {
+            settled |= !tx.conn().blocked_keys(name, vec![key.clone()]).await?.is_empty();
+        }
+        tx.rollback().await?;
+        Ok(settled)
+    }
+}
