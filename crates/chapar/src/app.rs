@@ -54,6 +54,13 @@ pub enum StartError {
     Transport(#[from] TransportError),
 }
 
+/// What an [`App`] is made of.
+pub(crate) struct Parts {
+    pub(crate) runners: Vec<Runner>,
+    pub(crate) timers: Timers,
+    pub(crate) effects: EffectWorker,
+}
+
 /// An [`App`] that runs.
 pub struct Running {
     metrics: Metrics,
@@ -149,6 +156,50 @@ impl App {
 
     /// Checks the set-up, creates the subscriptions and starts everything.
     pub async fn start(self) -> Result<Running, StartError> {
+        self.check().await?;
+        let metrics = Metrics::default();
+        let stop = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        let (chapar, transport) = (self.chapar.clone(), self.transport.clone());
+        let mut stamped = self.stamped.clone();
+        if let Some(registry) = chapar.registry()
+            && !transport.features().ordered_topics
+        {
+            stamped.extend(registry.stamped());
+        }
+        let relay = crate::relay::Relay {
+            outbox: Arc::new(SqlOutbox::new(chapar.store().clone())),
+            transport: transport.clone(),
+            owner: self.owner.clone(),
+            plan: Plan { retry: self.retry, ..Plan::default() },
+            stamped,
+            metrics: metrics.clone(),
+            stop: stop.clone(),
+            chapar: chapar.clone(),
+        };
+        let (relays, keep) = (self.relays, self.keep.clone());
+        let Parts { runners, timers, effects } = self.parts(&metrics, &stop);
+        let specs: Vec<SubscriptionSpec> = runners.iter().map(Runner::spec).collect();
+        transport.apply(&[], &specs).await?;
+        for runner in runners {
+            tasks.spawn(runner.run());
+        }
+        if relays {
+            tasks.spawn(relay.run());
+            tasks.spawn(keep_house(chapar, keep, stop.clone()));
+        }
+        // What this process has no handlers for is left to those that have.
+        if !timers.handlers.is_empty() {
+            tasks.spawn(timers.run());
+        }
+        if !effects.tasks.is_empty() {
+            tasks.spawn(effects.run());
+        }
+        Ok(Running { metrics, stop, tasks })
+    }
+
+    /// Checks the set-up.
+    pub(crate) async fn check(&self) -> Result<(), StartError> {
         if let Some(registry) = self.chapar.registry() {
             registry.compile()?;
         }
@@ -170,10 +221,12 @@ impl App {
                 }
             }
         }
-        let metrics = Metrics::default();
-        let stop = CancellationToken::new();
+        Ok(())
+    }
+
+    /// What runs of it, the relay aside.
+    pub(crate) fn parts(self, metrics: &Metrics, stop: &CancellationToken) -> Parts {
         let states = Arc::new(self.states);
-        let mut tasks = JoinSet::new();
         let runners: Vec<Runner> = self
             .consumers
             .into_iter()
@@ -188,31 +241,6 @@ impl App {
                 warned: Default::default(),
             })
             .collect();
-        let specs: Vec<SubscriptionSpec> = runners.iter().map(Runner::spec).collect();
-        self.transport.apply(&[], &specs).await?;
-        for runner in runners {
-            tasks.spawn(runner.run());
-        }
-        let mut stamped = self.stamped;
-        if let Some(registry) = self.chapar.registry()
-            && !self.transport.features().ordered_topics
-        {
-            stamped.extend(registry.stamped());
-        }
-        let relay = crate::relay::Relay {
-            outbox: Arc::new(SqlOutbox::new(self.chapar.store().clone())),
-            transport: self.transport.clone(),
-            owner: self.owner,
-            plan: Plan { retry: self.retry, ..Plan::default() },
-            stamped,
-            metrics: metrics.clone(),
-            stop: stop.clone(),
-            chapar: self.chapar.clone(),
-        };
-        if self.relays {
-            tasks.spawn(relay.run());
-            tasks.spawn(keep_house(self.chapar.clone(), self.keep, stop.clone()));
-        }
         let timers = Timers {
             chapar: self.chapar.clone(),
             handlers: self.timers,
@@ -220,10 +248,6 @@ impl App {
             metrics: metrics.clone(),
             stop: stop.clone(),
         };
-        // What this process has no handlers for is left to those that have.
-        if !timers.handlers.is_empty() {
-            tasks.spawn(timers.run());
-        }
         let effects = EffectWorker {
             chapar: self.chapar,
             tasks: Arc::new(self.effects),
@@ -231,10 +255,7 @@ impl App {
             metrics: metrics.clone(),
             stop: stop.clone(),
         };
-        if !effects.tasks.is_empty() {
-            tasks.spawn(effects.run());
-        }
-        Ok(Running { metrics, stop, tasks })
+        Parts { runners, timers, effects }
     }
 }
 

@@ -92,6 +92,20 @@ impl Chapar {
         }))
     }
 
+    /// The same backbone by another clock, for tests that turn it.
+    pub fn with_clock(&self, clock: Arc<dyn Clock>) -> Chapar {
+        Chapar(Arc::new(Inner {
+            store: self.0.store.clone(),
+            profile: self.0.profile.clone(),
+            dialect: self.0.dialect.clone(),
+            producer: self.0.producer.clone(),
+            registry: self.0.registry.clone(),
+            clock,
+            ids: self.0.ids.clone(),
+            blocked: self.0.blocked.clone(),
+        }))
+    }
+
     /// Appends an event in the caller's transaction: ours, or one of `sqlx`.
     ///
     /// Once the transaction commits the event is published at least once; if it rolls back,
@@ -404,7 +418,7 @@ fn deprecation(contract: Option<&Contract>) -> Option<(String, String)> {
     Some((DEPRECATED.to_owned(), why.clone()))
 }
 
-fn topic(profile: &Profile, envelope: &Envelope) -> String {
+pub(crate) fn topic(profile: &Profile, envelope: &Envelope) -> String {
     match profile.grammar {
         chapar_core::Grammar::Plain => envelope.event_type.clone(),
         _ => envelope.subject(),

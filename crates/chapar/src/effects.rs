@@ -98,9 +98,7 @@ struct Ended {
 impl EffectWorker {
     pub(crate) async fn run(self) {
         let mut calls = JoinSet::new();
-        // Longer than any attempt may take, so that no call is made twice at a time.
-        let longest = self.tasks.values().map(|task| task.timeout).max().unwrap_or_default();
-        let hold = longest + Duration::from_secs(5);
+        let hold = self.hold();
         let mut nudges = self.chapar.store().nudges();
         while !self.stop.is_cancelled() {
             let mut ended = Vec::new();
@@ -134,6 +132,23 @@ impl EffectWorker {
         while let Some(call) = calls.join_next().await {
             self.complete_all(call.ok().flatten().into_iter().collect()).await;
         }
+    }
+
+    /// Longer than any attempt may take, so that no call is made twice at a time.
+    fn hold(&self) -> Duration {
+        let longest = self.tasks.values().map(|task| task.timeout).max().unwrap_or_default();
+        longest + Duration::from_secs(5)
+    }
+
+    /// Makes the calls that are due, one after the other; says how many.
+    pub(crate) async fn run_due(&self) -> Result<usize, Failure> {
+        let due = self.take(self.hold(), AT_ONCE as i64).await?;
+        let count = due.len();
+        for effect in due {
+            let ended = self.call(effect).await;
+            self.complete_all(ended.into_iter().collect()).await;
+        }
+        Ok(count)
     }
 
     async fn take(&self, hold: Duration, limit: i64) -> Result<Vec<DueEffect>, Failure> {

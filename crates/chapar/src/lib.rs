@@ -40,6 +40,7 @@ mod registry;
 mod relay;
 mod republish;
 pub mod saga;
+pub mod testing;
 mod timers;
 
 pub use app::{App, Running, StartError};
@@ -70,6 +71,8 @@ macro_rules! page {
 page!(Readme, "README.md");
 page!(Producing, "docs/guide/producing.md");
 page!(Consuming, "docs/guide/consuming.md");
+page!(Push, "docs/guide/push.md");
+page!(Testing, "docs/guide/testing.md");
 page!(Sagas, "docs/guide/sagas.md");
 page!(Effects, "docs/guide/effects.md");
 page!(Profiles, "docs/guide/profiles.md");

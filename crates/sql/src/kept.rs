@@ -49,7 +49,41 @@ impl KeptCursor {
     }
 }
 
+/// An event in the order in which it was appended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppendedEvent {
+    /// Ascending.
+    pub seq: i64,
+    /// Its topic.
+    pub topic: String,
+    /// Its ordering key.
+    pub ordering_key: Option<String>,
+    /// Its headers on the wire.
+    pub headers: Vec<(String, String)>,
+    /// Its bytes on the wire.
+    pub body: Bytes,
+}
+
 impl Conn<'_> {
+    /// The complete events of the outbox behind a place, where one process writes and none relays.
+    pub async fn appended_after(&mut self, seq: i64) -> Result<Vec<AppendedEvent>, StoreError> {
+        static AFTER: Statement = Statement::new(
+            "select seq, topic, ordering_key, headers, body from chapar.outbox \
+             where sealed and seq > $1 order by seq",
+        );
+        let rows = self.query(&AFTER, vec![seq.into()]).await?;
+        let event = |row: &Row| {
+            Ok(AppendedEvent {
+                seq: row.get(0)?,
+                topic: row.get(1)?,
+                ordering_key: row.get(2)?,
+                headers: from_json_pairs(&row.get::<String>(3)?),
+                body: row.get(4)?,
+            })
+        };
+        rows.iter().map(event).collect()
+    }
+
     /// The next events of some topics since some time, at most `limit`; the walk goes on with the
     /// cursor that comes back. An event that is both in the log and in the outbox comes once.
     pub async fn kept_events(

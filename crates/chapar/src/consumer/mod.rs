@@ -20,6 +20,7 @@ use crate::cx::Cx;
 use crate::failure::Failure;
 use crate::push::Endpoint;
 
+pub(crate) use batch::Item;
 pub(crate) use runner::Runner;
 
 /// A consumer: a name, the events it handles, and what to do when that fails.

@@ -180,7 +180,7 @@ impl Runner {
     }
 
     /// Applies a batch and deals with what failed of it.
-    async fn work(self, mut items: Vec<Item>) -> Done {
+    pub(crate) async fn work(self, mut items: Vec<Item>) -> Done {
         let keys = Done::count_keys(&items, self.consumer.ordered);
         // Neighbours of one tenant share one switch of tenants; a stable sort keeps each
         // key's order, since a key belongs to one tenant.
@@ -361,11 +361,11 @@ impl PartialEq for Delayed {
 impl Eq for Delayed {}
 
 /// How a batch ended.
-struct Done {
+pub(crate) struct Done {
     /// The keys of the batch, and how many items each had.
     keys: Vec<(Option<String>, usize)>,
     dealt: Vec<Item>,
-    later: Vec<(Timestamp, Vec<Item>)>,
+    pub(crate) later: Vec<(Timestamp, Vec<Item>)>,
     stop: bool,
 }
 

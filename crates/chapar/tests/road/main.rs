@@ -9,4 +9,6 @@ mod effects;
 mod emit;
 mod harness;
 mod messages;
+mod push;
 mod sagas;
+mod testing;

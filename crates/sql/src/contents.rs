@@ -1,0 +1,46 @@
+//! What a store holds, for tests that ask whether a step has changed anything.
+
+use std::collections::BTreeMap;
+
+use sqlx::{AssertSqlSafe, Row as _};
+
+use crate::conn::Conn;
+use crate::error::StoreError;
+
+/// Those of our own tables in which a handler leaves something. The others keep how far
+/// everybody has read.
+const OURS: [&str; 5] =
+    ["chapar_effects", "chapar_outbox", "chapar_saga_history", "chapar_sagas", "chapar_timers"];
+
+impl Conn<'_> {
+    /// Every row that handlers have left in a SQLite store, as text, by table: the user's tables,
+    /// events, sagas, timers and effects. Nothing on PostgreSQL, where row-level security would
+    /// hide a part of it.
+    pub async fn contents(&mut self) -> Result<BTreeMap<String, Vec<String>>, StoreError> {
+        const TABLES: &str = "select name from sqlite_master where type = 'table' \
+             and name not like 'sqlite\\_%' escape '\\'";
+        let mut contents = BTreeMap::new();
+        let Conn::Sqlite(conn) = self else { return Ok(contents) };
+        for table in sqlx::query(TABLES).fetch_all(&mut **conn).await? {
+            let table: String = table.try_get(0)?;
+            if table.starts_with("chapar") && !OURS.contains(&table.as_str()) {
+                continue;
+            }
+            let columns = sqlx::query("select name from pragma_table_info($1)").bind(&table);
+            let columns = columns.fetch_all(&mut **conn).await?;
+            let columns = columns.iter().map(|row| row.try_get::<String, _>(0));
+            let quoted = columns.map(|name| Ok(format!("quote({})", named(&name?))));
+            let quoted = quoted.collect::<Result<Vec<_>, StoreError>>()?.join(" || ', ' || ");
+            // Names of tables cannot be parameters; these come from the database itself.
+            let rows = format!("select {quoted} from {} order by 1", named(&table));
+            let rows = sqlx::query(AssertSqlSafe(rows)).fetch_all(&mut **conn).await?;
+            let rows = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, sqlx::Error>>()?;
+            contents.insert(table, rows);
+        }
+        Ok(contents)
+    }
+}
+
+fn named(name: &str) -> String {
+    format!("\"{}\"", name.replace('"', "\"\""))
+}

@@ -1,0 +1,3 @@
+module example.org/receiver
+
+go 1.21
