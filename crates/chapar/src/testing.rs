@@ -436,10 +436,19 @@ impl Harness {
         }
     }
 
-    async fn work(&mut self, runner: usize, items: Vec<Item>) {
-        let done = self.parts.runners[runner].clone().work(items).await;
-        let later = done.later.into_iter().filter(|(_, items)| !items.is_empty());
-        self.waiting.extend(later.map(|(at, items)| Waiting { runner, at, items }));
+    /// Applies items of one key, as many in a transaction as the consumer takes.
+    async fn work(&mut self, runner: usize, mut items: Vec<Item>) {
+        let most = self.parts.runners[runner].consumer.together();
+        while !items.is_empty() {
+            let mut rest = items.split_off(items.len().min(most));
+            let done = self.parts.runners[runner].clone().work(items).await;
+            for (at, mut items) in done.later {
+                // What comes behind it in its key waits as well.
+                items.append(&mut rest);
+                self.waiting.push(Waiting { runner, at, items });
+            }
+            items = rest;
+        }
     }
 
     /// Tries again what is due.

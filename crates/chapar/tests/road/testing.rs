@@ -41,7 +41,8 @@ async fn an_attempt_is_made_when_the_clock_is_turned_and_the_key_waits_in_order(
         write_down(noted, cx).await
     }
     let backoff = Duration::from_secs(10);
-    let mut harness = harness(Consumer::new("c").on(shaky).backoff(backoff, backoff)).await;
+    let mut harness =
+        harness(Consumer::new("c").on(shaky).batch(1).backoff(backoff, backoff)).await;
     for (key, n) in [("a", 0), ("a", 1), ("b", 2)] {
         harness.append(note(key, n)).await.unwrap();
     }
