@@ -221,11 +221,14 @@ impl Runner {
 
     /// One transaction for all, or nothing.
     async fn apply_all(&self, items: &[Item]) -> Result<Applied, Failure> {
-        self.call_outside(items).await?;
+        let may_apply = self.call_outside(items).await?;
         let mut done = Applied::default();
         let mut tx = self.chapar.store().begin_raw().await?;
         for group in items.chunk_by(|a, b| a.arrival.tenant == b.arrival.tenant) {
             tx = self.apply_tenant(tx, group, &mut done).await?;
+        }
+        if done.applied > may_apply {
+            return Err(Failure::released("its key was let go while it was about to be parked"));
         }
         tx.commit().await?;
         self.chapar.store().nudge();

@@ -43,9 +43,16 @@ impl Consumer {
 
 impl Runner {
     /// Calls the services outside that some of the items are for. No transaction is open.
-    pub(crate) async fn call_outside(&self, items: &[Item]) -> Result<(), Failure> {
+    ///
+    /// Says how many items may be applied now. One for which nobody was called, because its key
+    /// waits, may not, also if another process lets the key go before it is parked.
+    pub(crate) async fn call_outside(&self, items: &[Item]) -> Result<u64, Failure> {
+        let mut may_apply = 0;
         for item in items {
-            let Some(endpoint) = self.consumer.outside.get(&item.arrival.topic) else { continue };
+            let Some(endpoint) = self.consumer.outside.get(&item.arrival.topic) else {
+                may_apply += 1;
+                continue;
+            };
             // What cannot be read becomes a dead letter without anybody being called.
             if item.envelope.is_err() || self.is_settled(item).await? {
                 continue;
@@ -58,8 +65,9 @@ impl Runner {
                 let message = format!("the service took longer than {limit:?}");
                 Err(Failure::new(FailureKind::Timeout, message))
             })?;
+            may_apply += 1;
         }
-        Ok(())
+        Ok(may_apply)
     }
 
     /// Whether the event was applied before, or waits behind a dead letter of its key.

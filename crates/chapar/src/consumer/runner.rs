@@ -70,6 +70,7 @@ impl Runner {
             delayed: BinaryHeap::new(),
             fetching: None,
             looked: None,
+            releasing: None,
             noted: None,
         };
         while !self.stop.is_cancelled() {
@@ -88,6 +89,9 @@ impl Runner {
         if let Some(fetching) = round.fetching {
             fetching.abort();
         }
+        if let Some(releasing) = round.releasing {
+            releasing.abort();
+        }
         heartbeat.abort();
         if let Err(error) = subscription.close().await {
             warn!(consumer = self.consumer.name, %error, "the subscription is left to expire");
@@ -99,10 +103,19 @@ impl Runner {
         round: &mut Round,
         subscription: &Arc<dyn Subscription>,
     ) -> Result<(), TransportError> {
-        if round.looked.is_none_or(|at| at.elapsed() >= RELEASE_EVERY) {
+        let releasing = round.releasing.as_ref().is_some_and(|task| !task.is_finished());
+        if !releasing && round.looked.is_none_or(|at| at.elapsed() >= RELEASE_EVERY) {
             round.looked = Some(Instant::now());
-            if let Err(failure) = self.release().await {
-                warn!(consumer = self.consumer.name, %failure, "cannot look into the boxes");
+            let runner = self.clone();
+            let release = async move {
+                if let Err(failure) = runner.release().await {
+                    warn!(consumer = runner.consumer.name, %failure, "cannot look into the boxes");
+                }
+            };
+            // A service outside may take its time, and the other keys do not wait for it.
+            match self.consumer.outside.is_empty() {
+                true => release.await,
+                false => round.releasing = Some(tokio::spawn(release)),
             }
         }
         if round.noted.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {
@@ -304,6 +317,7 @@ struct Round {
     delayed: BinaryHeap<Delayed>,
     fetching: Option<Fetching>,
     looked: Option<Instant>,
+    releasing: Option<JoinHandle<()>>,
     noted: Option<Instant>,
 }
 

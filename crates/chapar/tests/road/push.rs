@@ -23,6 +23,7 @@ on_each_store!(
     no_transaction_is_open_during_the_call,
     an_unhappy_service_is_tried_again_and_the_order_of_a_key_holds,
     an_event_that_the_service_refuses_is_a_dead_letter_at_once_and_parks_its_key,
+    a_replay_that_hangs_does_not_hold_up_other_keys,
     what_was_applied_is_not_pushed_again,
     what_cannot_be_read_is_pushed_to_nobody,
     a_service_that_does_not_answer_or_is_not_there_is_given_up_after_the_attempts,
@@ -43,6 +44,8 @@ struct Service {
     /// Written to during each call.
     store: Option<Store>,
     together: Arc<AtomicUsize>,
+    /// Lets those go that hang.
+    release: Arc<tokio::sync::Notify>,
 }
 
 impl Service {
@@ -63,6 +66,7 @@ impl Service {
             answer: Arc::new(Mutex::new(Arc::new(answer))),
             store,
             together: Arc::default(),
+            release: Arc::default(),
         };
         let router = Router::new().fallback(Self::take).with_state(service.clone());
         tokio::spawn(async move { axum::serve(listener, router).await });
@@ -111,7 +115,8 @@ impl Service {
         service.log.lock().unwrap().push((noted, status));
         if status == 0 {
             service.together.fetch_add(1, SeqCst);
-            std::future::pending::<()>().await;
+            service.release.notified().await;
+            return StatusCode::OK;
         }
         StatusCode::from_u16(status).unwrap()
     }
@@ -215,6 +220,28 @@ async fn an_event_that_the_service_refuses_is_a_dead_letter_at_once_and_parks_it
     assert_eq!(service.calls("a"), expected);
     service.was_treated_well();
     stop(running).await;
+}
+
+async fn a_replay_that_hangs_does_not_hold_up_other_keys(house: House) {
+    let service = Service::start(|noted, attempt| match (noted.key.as_str(), attempt) {
+        ("a", 1) => 422,
+        ("a", _) => 0,
+        _ => 200,
+    })
+    .await;
+    // Longer than this test waits for anything.
+    let running = house.run(service.consumer("p").timeout(Duration::from_secs(60))).await;
+    house.note("acme", "a", [0]).await;
+    eventually("there is a letter", async || house.letters().await.len() == 1).await;
+    house.replay(&house.letters().await[0].id).await;
+    eventually("the replay hangs", async || service.together.load(SeqCst) == 1).await;
+    house.note("acme", "b", 0..3).await;
+    let metrics = running.metrics().consumer("p");
+    eventually("others flow", async || metrics.applied() == 3).await;
+    assert_eq!(service.calls("a"), [(0, 422), (0, 0)]);
+    running.stop(Duration::from_millis(100)).await;
+    // Threads of calls that hang would hold up the end of the test.
+    service.release.notify_waiters();
 }
 
 async fn what_was_applied_is_not_pushed_again(house: House) {
