@@ -177,7 +177,7 @@ impl App {
             stop: stop.clone(),
             chapar: chapar.clone(),
         };
-        let (relays, keep) = (self.relays, self.keep.clone());
+        let (relays, keep) = (self.relays, self.keep);
         let Parts { runners, timers, effects } = self.parts(&metrics, &stop);
         let specs: Vec<SubscriptionSpec> = runners.iter().map(Runner::spec).collect();
         transport.apply(&[], &specs).await?;
