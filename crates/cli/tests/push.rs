@@ -10,7 +10,8 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chapar_core::webhook::Secrets;
-use chapar_testkit::{http, need, servers};
+use chapar_testkit::servers::{self, Kind, Launch};
+use chapar_testkit::{http, need};
 use serde_json::Value;
 
 const TOPIC: &str = "melmastoon.reservation.booking.modified.v1";
@@ -90,6 +91,10 @@ struct Place {
 
 impl Place {
     fn open(server: &servers::Postgres, name: &str) -> Self {
+        Self::over(server, name, "sql:")
+    }
+
+    fn over(server: &servers::Postgres, name: &str, transport: &str) -> Self {
         let database = server.database(name).unwrap();
         let store = database.url();
         assert!(chapar(&["migrate", "apply", "--store", store]).status().unwrap().success());
@@ -101,6 +106,8 @@ impl Place {
             "melmastoon",
             "--listen",
             "127.0.0.1:0",
+            "--transport",
+            transport,
         ]));
         let folder = tempfile::tempdir().unwrap();
         let secret = folder.path().join("secret").display().to_string();
@@ -210,6 +217,21 @@ fn two_processes_push_in_order_to_a_failing_service_and_one_is_killed() {
     assert_eq!(http("GET", &format!("{}/readyz", other.address), None).unwrap().status, 200);
     other.terminate();
     receiver.terminate();
+}
+
+#[test]
+fn what_a_broker_carries_is_pushed_as_well() {
+    let server = need!(servers::postgres());
+    // Its own, since the topics are those of other tests too.
+    let nats = need!(Launch::of(Kind::Nats).start());
+    let url = nats.url();
+    let place = Place::over(&server, "push_nats", url);
+    let receiver = place.receive(&["--fail-every", "5"]);
+    let push = place.push(&receiver.address, &["--transport", url]);
+    place.emit(1, 50);
+    eventually("all are applied", || place.applied() == "50");
+    assert_each_once_and_in_order(&received(&receiver, "applied"), 50);
+    push.terminate();
 }
 
 #[test]
