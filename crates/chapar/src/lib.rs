@@ -50,7 +50,7 @@ pub use chapar_core::{Draft, Envelope, Event, Id, IntoDraft, Payload, Producer, 
 pub use chapar_sql as sql;
 pub use chapar_sql::AuditEntry;
 pub use chapar_sql::{Store, StoreError, StoreOptions, Tx};
-pub use consumer::{Consumer, HandlerFn};
+pub use consumer::{Consumer, Gap, HandlerFn, Missing};
 pub use cx::Cx;
 pub use effects::{EffectOutcome, EffectTask};
 pub use failure::Failure;

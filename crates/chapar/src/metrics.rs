@@ -54,6 +54,8 @@ pub struct ConsumerMetrics {
     retries: AtomicU64,
     dead_letters: AtomicU64,
     parked: AtomicU64,
+    gaps: AtomicU64,
+    late: AtomicU64,
     deprecated: AtomicU64,
 }
 
@@ -89,6 +91,8 @@ counters!(ConsumerMetrics, this => this;
     dead_letters add_dead_letters "Events that failed for good.",
     deprecated add_deprecated "Deliveries of events that should not be read any more.",
     parked add_parked "Events that wait behind a dead letter of their key.",
+    gaps add_gaps "Events that were applied although one before them was missing.",
+    late add_late "Events that came after newer ones and were recorded without being applied.",
 );
 
 impl Metrics {

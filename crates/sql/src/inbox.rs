@@ -1,3 +1,5 @@
+mod marks;
+
 use std::collections::HashSet;
 
 use bytes::Bytes;
@@ -8,6 +10,8 @@ use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
 use crate::value::Row;
+
+pub use marks::{InboxHole, InboxMark};
 
 /// A message as it arrived at a consumer, in the form in which boxes keep it.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -57,6 +57,13 @@ fn own() -> Vec<Migration> {
             sqlite: include_str!("../migrations/sqlite/0004_contracts.sql").into(),
             additive: true,
         },
+        Migration {
+            version: 5,
+            name: "consumers",
+            postgres: include_str!("../migrations/postgres/0005_consumers.sql").into(),
+            sqlite: include_str!("../migrations/sqlite/0005_consumers.sql").into(),
+            additive: true,
+        },
     ]
 }
 

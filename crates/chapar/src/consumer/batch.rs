@@ -7,11 +7,13 @@ use std::sync::Arc;
 use chapar_core::convert::DUAL_PUBLISH_OF;
 use chapar_core::dialect::Message;
 use chapar_core::machine::failure::{FailureKind, FailurePolicy};
+use chapar_core::machine::order::Place;
 use chapar_core::port::{BoxFuture, Delivery};
 use chapar_core::{Envelope, rules};
 use chapar_sql::{Arrival, Tx};
 use futures_util::FutureExt;
 use jiff::Timestamp;
+use tracing::warn;
 
 use crate::consumer::Handler;
 use crate::consumer::runner::Runner;
@@ -29,6 +31,10 @@ pub(crate) struct Item {
     pub(crate) first_failed_at: Option<Timestamp>,
     /// The event is known to be next in its key, although others of the key are parked.
     pub(crate) released: Option<Release>,
+    /// Its place among the events of its key, if it says so.
+    pub(crate) place: Option<Place>,
+    /// Since when it waits for one before it.
+    pub(crate) held_since: Option<Timestamp>,
 }
 
 /// Why a message cannot be given to a handler.
@@ -56,6 +62,10 @@ pub(crate) struct Applied {
     pub(crate) applied: u64,
     pub(crate) duplicates: u64,
     pub(crate) parked: u64,
+    /// Too late to be applied, and recorded.
+    pub(crate) late: u64,
+    /// What waits for events that belong before it; its transaction went on without.
+    pub(crate) held: Vec<Item>,
 }
 
 /// An item that failed, after everything else of the batch was dealt with.
@@ -75,6 +85,8 @@ impl Runner {
         };
         let envelope = self.decode_or_learn(&message).await;
         let headers = serde_json::to_string(&delivery.headers).unwrap_or_else(|_| "[]".into());
+        let known = envelope.as_ref().ok().map(|envelope| &**envelope);
+        let place = self.place(&delivery.topic, &delivery.headers, known);
         let position = delivery.token.position;
         let (event_id, tenant) = match &envelope {
             Ok(envelope) => (fact(envelope), envelope.tenant.as_str().to_owned()),
@@ -98,6 +110,8 @@ impl Runner {
             attempts: 0,
             first_failed_at: None,
             released: None,
+            place,
+            held_since: None,
             delivery: Some(delivery),
         }
     }
@@ -105,14 +119,37 @@ impl Runner {
     /// An item that comes out of one of the boxes inside of a transaction, where nothing is
     /// fetched.
     pub(crate) fn boxed(&self, arrival: Arrival) -> Item {
-        let envelope = self.decode(&in_box(&arrival));
-        unboxed(arrival, envelope, None)
+        let message = in_box(&arrival);
+        let envelope = self.decode(&message);
+        self.unboxed(arrival, &message, envelope, None)
     }
 
     /// An item that is let out of one of the boxes.
     pub(crate) async fn released(&self, arrival: Arrival, release: Release) -> Item {
-        let envelope = self.decode_or_learn(&in_box(&arrival)).await;
-        unboxed(arrival, envelope, Some(release))
+        let message = in_box(&arrival);
+        let envelope = self.decode_or_learn(&message).await;
+        self.unboxed(arrival, &message, envelope, Some(release))
+    }
+
+    fn unboxed(
+        &self,
+        arrival: Arrival,
+        message: &Message,
+        envelope: Result<Arc<Envelope>, Unusable>,
+        released: Option<Release>,
+    ) -> Item {
+        let known = envelope.as_ref().ok().map(|envelope| &**envelope);
+        let place = self.place(&arrival.topic, &message.headers, known);
+        Item {
+            envelope,
+            delivery: None,
+            arrival,
+            attempts: 0,
+            first_failed_at: None,
+            released,
+            place,
+            held_since: None,
+        }
     }
 
     /// Reads a message; if it names a schema that the registry does not have, the bundle is
@@ -188,6 +225,8 @@ impl Runner {
                     applied.applied += done.applied;
                     applied.duplicates += done.duplicates;
                     applied.parked += done.parked;
+                    applied.late += done.late;
+                    applied.held.extend(done.held);
                     return;
                 }
                 Err(failure) => failure,
@@ -199,9 +238,9 @@ impl Runner {
                 return;
             }
             let right = items.split_off(items.len() / 2);
-            let before = failed.len();
+            let (before, held) = (failed.len(), applied.held.len());
             self.apply(items, applied, failed).await;
-            // What follows a failed item in its key must not be tried before it.
+            // What follows a failed or a waiting item in its key must not be tried before it.
             let mut free = Vec::with_capacity(right.len());
             for item in right {
                 let key = item.arrival.ordering_key.as_ref().filter(|_| self.consumer.ordered);
@@ -210,8 +249,11 @@ impl Runner {
                         .iter_mut()
                         .find(|failed| failed.item.arrival.ordering_key.as_ref() == Some(key))
                 });
+                let waits =
+                    |held: &Item| key.is_some() && held.arrival.ordering_key.as_ref() == key;
                 match behind {
                     Some(failed) => failed.followers.push(item),
+                    None if applied.held[held..].iter().any(waits) => applied.held.push(item),
                     None => free.push(item),
                 }
             }
@@ -244,39 +286,62 @@ impl Runner {
         let consumer = &self.consumer.name;
         let tenant = &items[0].arrival.tenant;
         tx.become_service(tenant).await?;
+        let turns = self.turns(&mut tx, items).await?;
         let blocked = self.blocked(&mut tx, items).await?;
-        let waits = |item: &Item| {
+        let parks = |item: &Item| {
             item.released.is_none()
                 && item.arrival.ordering_key.as_ref().is_some_and(|key| blocked.contains(key))
         };
-        for item in items.iter().filter(|item| waits(item)) {
-            tx.conn().park(consumer, &item.arrival).await?;
-            done.parked += 1;
+        let mut going = Vec::with_capacity(items.len());
+        for (index, item) in items.iter().enumerate() {
+            if turns.held.contains(&index) {
+                done.held.push(item.clone());
+            } else if parks(item) && !turns.old.contains(&index) {
+                tx.conn().park(consumer, &item.arrival).await?;
+                self.pass_over(&mut tx, item).await?;
+                done.parked += 1;
+            } else {
+                going.push((index, item));
+            }
+        }
+        if going.is_empty() {
+            return Ok(tx);
         }
         let mut facts = HashSet::new();
-        let events: Vec<(&str, &str)> = items
+        let events: Vec<(&str, &str)> = going
             .iter()
-            .filter(|item| !waits(item) && item.envelope.is_ok())
+            .map(|(_, item)| item)
+            .filter(|item| item.envelope.is_ok())
             .map(|item| (item.arrival.event_id.as_str(), item.arrival.topic.as_str()))
             // Of two versions of a fact the first is claimed, and the other finds it taken.
             .filter(|(fact, _)| facts.insert(*fact))
             .collect();
         let flagged = self.flagged(&mut tx, items).await?;
         let mut fresh = tx.conn().claim(consumer, tenant, &events).await?;
-        let mut cx = match items.iter().find_map(|item| item.envelope.as_ref().ok()) {
+        self.mark(&mut tx, tenant, going.iter().map(|(_, item)| *item)).await?;
+        let mut cx = match going.iter().find_map(|(_, item)| item.envelope.as_ref().ok()) {
             Some(envelope) => {
                 let (chapar, states) = (self.chapar.clone(), self.states.clone());
                 Cx::new(tx, chapar, envelope.cause(), states, consumer)
             }
-            None => return Err(unusable(&items[0])),
+            None => return Err(unusable(going[0].1)),
         };
-        for item in items.iter().filter(|item| !waits(item)) {
+        for (index, item) in going {
             if item.envelope.is_ok() && !fresh.remove(&item.arrival.event_id) {
                 done.duplicates += 1;
                 self.leave_box(&mut cx, item).await?;
                 continue;
             }
+            if turns.old.contains(&index) && item.envelope.is_ok() {
+                self.note_late(&mut cx, item).await?;
+                done.late += 1;
+                continue;
+            }
+            self.over_gap(&mut cx, &turns, index, item).await?;
             self.handle(&mut cx, item).await?;
+            if turns.fills.contains(&index) {
+                self.fill(cx.tx(), item).await?;
+            }
             if item.arrival.ordering_key.as_ref().is_some_and(|key| flagged.contains(key)) {
                 cx.tx().conn().set_result(consumer, &item.arrival.event_id, "flagged").await?;
             }
@@ -285,6 +350,14 @@ impl Runner {
         }
         cx.flush().await?;
         Ok(cx.into_tx())
+    }
+
+    /// A newer event of its line was dealt with long ago: applying this one would undo it.
+    async fn note_late(&self, cx: &mut Cx, item: &Item) -> Result<(), Failure> {
+        let (consumer, event_id) = (&self.consumer.name, &item.arrival.event_id);
+        let (tenant_id, topic) = (&item.arrival.tenant, &item.arrival.topic);
+        warn!(consumer, event_id, tenant_id, topic, "older than what was applied; recorded only");
+        Ok(cx.tx().conn().set_result(consumer, event_id, "late").await?)
     }
 
     async fn blocked(&self, tx: &mut Tx, items: &[Item]) -> Result<HashSet<String>, Failure> {
@@ -364,6 +437,9 @@ impl Runner {
     }
 
     async fn leave_box(&self, cx: &mut Cx, item: &Item) -> Result<(), Failure> {
+        if item.released.is_some() {
+            self.fill(cx.tx(), item).await?;
+        }
         match &item.released {
             Some(Release::Letter(id)) => cx.tx().conn().close_dead_letter(id).await?,
             Some(Release::Parked(id)) => cx.tx().conn().unpark(*id).await?,
@@ -391,14 +467,6 @@ fn keys(items: &[Item]) -> Vec<String> {
 fn in_box(arrival: &Arrival) -> Message {
     let headers = serde_json::from_str(&arrival.headers).unwrap_or_default();
     Message { topic: Some(arrival.topic.clone()), headers, body: arrival.body.clone() }
-}
-
-fn unboxed(
-    arrival: Arrival,
-    envelope: Result<Arc<Envelope>, Unusable>,
-    released: Option<Release>,
-) -> Item {
-    Item { envelope, delivery: None, arrival, attempts: 0, first_failed_at: None, released }
 }
 
 fn unusable(item: &Item) -> Failure {

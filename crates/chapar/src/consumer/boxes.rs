@@ -79,6 +79,7 @@ impl Runner {
         let until = now.saturating_add(self.consumer.stash_for).unwrap_or(Timestamp::MAX);
         let mut tx = self.chapar.store().begin(&item.arrival.tenant).await?;
         tx.conn().stash(consumer, saga, key, &item.arrival, until).await?;
+        self.pass_over(&mut tx, item).await?;
         tx.commit().await?;
         Ok(())
     }
@@ -109,6 +110,7 @@ impl Runner {
             released => {
                 let letter = self.letter(item, failure, first, now);
                 tx.conn().bury(&letter).await?;
+                self.pass_over(&mut tx, item).await?;
                 match released {
                     Some(Release::Parked(id)) => tx.conn().unpark(*id).await?,
                     Some(Release::Stash(id)) => tx.conn().remove_stashed(*id).await?,
@@ -123,6 +125,7 @@ impl Runner {
         if self.parks(item) {
             for follower in followers.iter().filter(|follower| follower.released.is_none()) {
                 tx.conn().park(consumer, &follower.arrival).await?;
+                self.pass_over(&mut tx, follower).await?;
                 self.metrics.add_parked(1);
             }
         }

@@ -2,6 +2,8 @@
 
 mod batch;
 mod boxes;
+mod gap;
+mod order;
 mod outside;
 mod runner;
 
@@ -21,6 +23,7 @@ use crate::failure::Failure;
 use crate::push::Endpoint;
 
 pub(crate) use batch::Item;
+pub use gap::{Gap, Missing};
 pub(crate) use runner::Runner;
 
 /// A consumer: a name, the events it handles, and what to do when that fails.
@@ -40,6 +43,9 @@ pub struct Consumer {
     pub(crate) on_failure: FailurePolicy,
     pub(crate) timeout: Duration,
     pub(crate) stash_for: Duration,
+    pub(crate) gap: Gap,
+    /// A gap was spoken of, so the versions of aggregates are looked at too.
+    pub(crate) by_version: bool,
 }
 
 pub(crate) type Handler =
@@ -82,6 +88,8 @@ impl Consumer {
             on_failure: FailurePolicy::ParkKey,
             timeout: Duration::from_secs(30),
             stash_for: Duration::from_secs(600),
+            gap: Gap::default(),
+            by_version: false,
         }
     }
 
@@ -170,6 +178,18 @@ impl Consumer {
     /// How long an event that came before its saga is kept. Default 10 min.
     pub fn stash_for(mut self, time: Duration) -> Self {
         self.stash_for = time;
+        self
+    }
+
+    /// What to do when an event comes before one that belongs in front of it. Default: wait
+    /// for 30 s, then go on without.
+    ///
+    /// Events that the relay has stamped are looked at in any case. Declaring this has the
+    /// versions of aggregates looked at as well, where events have them and no stamp, so it is
+    /// for consumers of all events of an aggregate.
+    pub fn on_gap(mut self, gap: Gap) -> Self {
+        self.gap = gap;
+        self.by_version = true;
         self
     }
 

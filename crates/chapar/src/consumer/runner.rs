@@ -18,6 +18,7 @@ use crate::chapar::{Chapar, DEPRECATED};
 use crate::consumer::Consumer;
 use crate::consumer::batch::{Applied, Item};
 use crate::consumer::boxes::Verdict;
+use crate::consumer::order::arrange;
 use crate::cx::States;
 use crate::metrics::ConsumerMetrics;
 
@@ -198,6 +199,10 @@ impl Runner {
         // Neighbours of one tenant share one switch of tenants; a stable sort keeps each
         // key's order, since a key belongs to one tenant.
         items.sort_by(|a, b| a.arrival.tenant.cmp(&b.arrival.tenant));
+        if self.consumer.ordered {
+            let key = |item: &Item| item.arrival.ordering_key.clone();
+            items.chunk_by_mut(|a, b| key(a) == key(b)).for_each(arrange);
+        }
         let mut done = Done { keys, dealt: Vec::new(), later: Vec::new(), stop: false };
         let mut pending = items;
         while !pending.is_empty() {
@@ -208,12 +213,17 @@ impl Runner {
             self.metrics.add_applied(applied.applied);
             self.metrics.add_duplicates(applied.duplicates);
             self.metrics.add_parked(applied.parked);
+            self.metrics.add_late(applied.late);
+            let held = applied.held;
             let unsettled = |item: &Item| {
-                failed.iter().any(|f| {
-                    same(&f.item, item) || f.followers.iter().any(|follower| same(follower, item))
-                })
+                held.iter().any(|held| same(held, item))
+                    || failed.iter().any(|f| {
+                        same(&f.item, item)
+                            || f.followers.iter().any(|follower| same(follower, item))
+                    })
             };
             done.dealt.extend(tokens.into_iter().filter(|item| !unsettled(item)));
+            self.hold(held, &mut done);
             for failed in failed {
                 let copy: Vec<Item> = std::iter::once(failed.item.clone())
                     .chain(failed.followers.iter().cloned())
@@ -241,6 +251,16 @@ impl Runner {
             }
         }
         done
+    }
+
+    /// Puts items aside that wait for others, each key by itself.
+    fn hold(&self, mut held: Vec<Item>, done: &mut Done) {
+        let now = self.chapar.clock().now();
+        held.sort_by(|a, b| a.arrival.ordering_key.cmp(&b.arrival.ordering_key));
+        for run in held.chunk_by_mut(|a, b| a.arrival.ordering_key == b.arrival.ordering_key) {
+            run[0].held_since.get_or_insert(now);
+            done.later.push((self.look_again(&run[0], now), run.to_vec()));
+        }
     }
 
     async fn finish(
@@ -327,7 +347,7 @@ impl Round {
         while self.delayed.peek().is_some_and(|later| later.at <= now) {
             let Some(Delayed { key, items, .. }) = self.delayed.pop() else { return };
             match key {
-                Some(key) => self.lanes.put_back(&key, items),
+                Some(key) => self.lanes.put_back_and(&key, items, arrange),
                 None => {
                     self.lanes.settle(items.len());
                     for item in items {

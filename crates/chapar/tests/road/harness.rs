@@ -72,13 +72,16 @@ impl House {
             tx.execute("call chapar.protect('notes')", vec![]).await.unwrap();
         }
         tx.commit().await.unwrap();
-        let profile = Profile::builtin("melmastoon").unwrap();
-        let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
-        let chapar = Chapar::builder(store.clone(), profile, Arc::new(Melmastoon))
-            .producer(producer)
-            .build();
+        let chapar = Self::backbone(store.clone());
         let transport = Arc::new(SqlTransport::new(store, "house"));
         House { chapar, transport, url, _place: place }
+    }
+
+    /// What every process of the house has.
+    pub(crate) fn backbone(store: Store) -> Chapar {
+        let profile = Profile::builtin("melmastoon").unwrap();
+        let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
+        Chapar::builder(store, profile, Arc::new(Melmastoon)).producer(producer).build()
     }
 
     pub(crate) fn app(&self) -> App {

@@ -9,6 +9,8 @@ mod effects;
 mod emit;
 mod harness;
 mod messages;
+mod order;
+mod processes;
 mod push;
 mod sagas;
 mod testing;

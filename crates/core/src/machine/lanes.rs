@@ -111,11 +111,17 @@ impl<T> Lanes<T> {
 
     /// Puts items of a key back in front, in the order given, because they were not applied.
     pub fn put_back(&mut self, key: &str, items: Vec<T>) {
+        self.put_back_and(key, items, |_| ());
+    }
+
+    /// Puts items of a key back, and arranges all that wait of the key.
+    pub fn put_back_and(&mut self, key: &str, items: Vec<T>, arrange: impl FnOnce(&mut [T])) {
         let Some(lane) = self.keys.get_mut(key) else { return };
         lane.busy = false;
         for item in items.into_iter().rev() {
             lane.waiting.push_front(item);
         }
+        arrange(lane.waiting.make_contiguous());
         self.ready.push_back(Turn::Key(key.to_owned()));
     }
 }

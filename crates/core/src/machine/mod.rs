@@ -7,6 +7,7 @@ pub mod failure;
 pub mod flight;
 pub mod lanes;
 pub mod lease;
+pub mod order;
 pub mod relay;
 pub mod retry;
 pub mod stamps;

@@ -1,0 +1,194 @@
+//! Consumers in processes of their own, started out of the test program, and a transport that
+//! spreads the topics of a key over partitions as brokers do.
+
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use chapar::core::port::{
+    BoxFuture, Delivery, Features, Outgoing, Receipt, SeekTo, Subscription, SubscriptionSpec,
+    Token, TopicSpec, Transport, TransportError,
+};
+use chapar::sql::SqlTransport;
+use chapar::{App, Consumer, Store, StoreOptions};
+
+use crate::harness::House;
+
+const VARIABLE: &str = "CHAPAR_ROAD_PROCESS";
+
+/// A process with one consumer; it is killed when this value goes.
+pub(crate) struct Process(Child);
+
+impl Process {
+    /// Starts the consumer that [`consumer`] knows by this role.
+    pub(crate) fn start(house: &House, role: &str, owner: &str) -> Self {
+        let child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "processes::worker", "--nocapture", "--test-threads=1"])
+            .env(VARIABLE, format!("{role} {owner} {}", house.url))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        Process(child)
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.0.id()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn consumer(role: &str) -> Consumer {
+    match role {
+        "order" => crate::order::reader(),
+        other => panic!("no role {other}"),
+    }
+}
+
+/// In a process of [`Process::start`]: works until it is killed. Elsewhere: nothing.
+#[test]
+fn worker() {
+    let Ok(orders) = std::env::var(VARIABLE) else { return };
+    let [role, owner, url] = orders.splitn(3, ' ').collect::<Vec<_>>()[..] else { return };
+    let mut runtime = tokio::runtime::Builder::new_multi_thread();
+    let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
+    runtime.block_on(async {
+        let store = Store::open(url, &StoreOptions::default()).await.unwrap();
+        let transport = Arc::new(Spread::new(SqlTransport::new(store.clone(), owner)));
+        let app = App::new(House::backbone(store), transport, owner).without_relay();
+        let running = app.consumer("inventory-service", consumer(role)).start().await;
+        let running = running.unwrap();
+        let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+        let _ = ended.await;
+        running.stop(Duration::from_secs(10)).await;
+    });
+}
+
+/// The log in the database, with the topics of a key in partitions of their own; one topic can
+/// be kept back.
+pub(crate) struct Spread {
+    log: Arc<SqlTransport>,
+    slow: Mutex<Option<(String, Vec<Outgoing>)>>,
+}
+
+impl Spread {
+    pub(crate) fn new(log: SqlTransport) -> Self {
+        Spread { log: Arc::new(log), slow: Mutex::new(None) }
+    }
+
+    /// Takes the messages of a topic, but does not deliver them before [`Spread::let_go`].
+    pub(crate) fn keep_back(self, topic: &str) -> Self {
+        *self.slow.lock().unwrap() = Some((topic.to_owned(), Vec::new()));
+        self
+    }
+
+    /// How many messages are kept back.
+    pub(crate) fn kept(&self) -> usize {
+        self.slow.lock().unwrap().as_ref().map_or(0, |(_, kept)| kept.len())
+    }
+
+    pub(crate) async fn let_go(&self) {
+        let kept = self.slow.lock().unwrap().take().map_or(Vec::new(), |(_, kept)| kept);
+        for receipt in self.log.publish(kept).await {
+            receipt.unwrap();
+        }
+    }
+}
+
+impl Transport for Spread {
+    fn features(&self) -> Features {
+        self.log.features()
+    }
+
+    fn apply<'a>(
+        &'a self,
+        topics: &'a [TopicSpec],
+        subscriptions: &'a [SubscriptionSpec],
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        self.log.apply(topics, subscriptions)
+    }
+
+    fn publish(&self, batch: Vec<Outgoing>) -> BoxFuture<'_, Vec<Result<Receipt, TransportError>>> {
+        Box::pin(async move {
+            let mut results = Vec::new();
+            for mut message in batch {
+                message.key = message.key.map(|key| format!("{key}#{}", message.topic));
+                if let Some((topic, kept)) = &mut *self.slow.lock().unwrap()
+                    && *topic == message.topic
+                {
+                    let position = chapar::core::port::Position { partition: 0, offset: 0 };
+                    kept.push(message);
+                    results.push(Ok(Receipt { position, duplicate: false }));
+                    continue;
+                }
+                results.extend(self.log.publish(vec![message]).await);
+            }
+            results
+        })
+    }
+
+    fn subscribe<'a>(
+        &'a self,
+        spec: &'a SubscriptionSpec,
+    ) -> BoxFuture<'a, Result<Box<dyn Subscription>, TransportError>> {
+        Box::pin(async move {
+            let inner = self.log.subscribe(spec).await?;
+            Ok(Box::new(Gathered(inner)) as Box<dyn Subscription>)
+        })
+    }
+
+    fn seek<'a>(
+        &'a self,
+        subscription: &'a str,
+        to: SeekTo,
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        self.log.seek(subscription, to)
+    }
+}
+
+/// Gives the messages their keys back.
+struct Gathered(Box<dyn Subscription>);
+
+impl Subscription for Gathered {
+    fn fetch(
+        &self,
+        max: usize,
+        wait: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
+        Box::pin(async move {
+            let mut fetched = self.0.fetch(max, wait).await?;
+            for delivery in &mut fetched {
+                let key = delivery.key.as_deref().and_then(|key| key.split_once('#'));
+                delivery.key = key.map(|(key, _)| key.to_owned());
+            }
+            Ok(fetched)
+        })
+    }
+
+    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+        self.0.ack(tokens)
+    }
+
+    fn nack<'a>(
+        &'a self,
+        token: &'a Token,
+        delay: Duration,
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        self.0.nack(token, delay)
+    }
+
+    fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+        self.0.extend(tokens)
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), TransportError>> {
+        self.0.close()
+    }
+}

@@ -1,0 +1,45 @@
+-- How far a consumer has come with a key, on each line that numbers count on: a topic with the
+-- relay's stamps, or the versions of an aggregate. These rows do not expire: they tell an old
+-- event from a new one when the inbox has long forgotten it.
+create table chapar.inbox_marks (
+    consumer     text not null,
+    tenant       text not null,
+    ordering_key text not null,
+    line         text not null,
+    last_seq     bigint not null,
+    primary key (consumer, tenant, ordering_key, line)
+);
+call chapar.protect('chapar.inbox_marks');
+
+-- Numbers behind a mark that were left out, and may still come.
+create table chapar.inbox_holes (
+    consumer     text not null,
+    tenant       text not null,
+    ordering_key text not null,
+    line         text not null,
+    low          bigint not null,
+    high         bigint not null,
+    primary key (consumer, tenant, ordering_key, line, low)
+);
+call chapar.protect('chapar.inbox_holes');
+
+-- Intents that a consumer has carried out, and what it answered.
+create table chapar.inbox_intents (
+    consumer        text not null,
+    tenant          text not null,
+    idempotency_key text not null,
+    event_id        text not null,
+    response        text,
+    created_at      timestamptz not null default clock_timestamp(),
+    primary key (consumer, tenant, idempotency_key)
+);
+create index inbox_intents_age on chapar.inbox_intents (created_at);
+call chapar.protect('chapar.inbox_intents');
+
+-- Consumers that are to rest until somebody lets them go on.
+create table chapar.pauses (
+    consumer  text primary key,
+    reason    text not null,
+    paused_at timestamptz not null default clock_timestamp()
+);
+grant select, insert, update, delete on chapar.pauses to chapar_engine;

@@ -1,0 +1,41 @@
+-- How far a consumer has come with a key, on each line that numbers count on: a topic with the
+-- relay's stamps, or the versions of an aggregate. These rows do not expire: they tell an old
+-- event from a new one when the inbox has long forgotten it.
+create table chapar_inbox_marks (
+    consumer     text not null,
+    tenant       text not null,
+    ordering_key text not null,
+    line         text not null,
+    last_seq     integer not null,
+    primary key (consumer, tenant, ordering_key, line)
+) strict, without rowid;
+
+-- Numbers behind a mark that were left out, and may still come.
+create table chapar_inbox_holes (
+    consumer     text not null,
+    tenant       text not null,
+    ordering_key text not null,
+    line         text not null,
+    low          integer not null,
+    high         integer not null,
+    primary key (consumer, tenant, ordering_key, line, low)
+) strict, without rowid;
+
+-- Intents that a consumer has carried out, and what it answered.
+create table chapar_inbox_intents (
+    consumer        text not null,
+    tenant          text not null,
+    idempotency_key text not null,
+    event_id        text not null,
+    response        text,
+    created_at      integer not null,
+    primary key (consumer, tenant, idempotency_key)
+) strict, without rowid;
+create index chapar_inbox_intents_age on chapar_inbox_intents (created_at);
+
+-- Consumers that are to rest until somebody lets them go on.
+create table chapar_pauses (
+    consumer  text primary key,
+    reason    text not null,
+    paused_at integer not null
+) strict, without rowid;

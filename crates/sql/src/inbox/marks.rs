@@ -1,0 +1,153 @@
+//! How far a consumer has come with its keys, and what it left out on the way.
+
+use crate::conn::Conn;
+use crate::error::StoreError;
+use crate::statement::Statement;
+
+/// How far a consumer has come with a key on one line.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the fields are those of the table")]
+pub struct InboxMark {
+    pub ordering_key: String,
+    pub line: String,
+    pub last_seq: i64,
+}
+
+/// Numbers of a line that were left out, `low` and `high` included.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the fields are those of the table")]
+pub struct InboxHole {
+    pub ordering_key: String,
+    pub line: String,
+    pub low: i64,
+    pub high: i64,
+}
+
+impl Conn<'_> {
+    /// How far a consumer has come with some keys of a tenant.
+    pub async fn inbox_marks(
+        &mut self,
+        consumer: &str,
+        tenant: &str,
+        keys: Vec<String>,
+    ) -> Result<Vec<InboxMark>, StoreError> {
+        static MARKS: Statement = Statement::new(
+            "select ordering_key, line, last_seq from chapar.inbox_marks \
+             where consumer = $1 and tenant = $2 and ordering_key = any($3)",
+        );
+        let rows = self.query(&MARKS, vec![consumer.into(), tenant.into(), keys.into()]).await?;
+        let mark = |row: &crate::Row| {
+            Ok(InboxMark { ordering_key: row.get(0)?, line: row.get(1)?, last_seq: row.get(2)? })
+        };
+        rows.iter().map(mark).collect()
+    }
+
+    /// Moves marks forward, never back.
+    pub async fn advance_marks(
+        &mut self,
+        consumer: &str,
+        tenant: &str,
+        mut marks: Vec<InboxMark>,
+    ) -> Result<(), StoreError> {
+        const POSTGRES: &str = "insert into chapar.inbox_marks as m (consumer, tenant, ordering_key, line, last_seq) \
+             select $1, $2, e.key, e.line, e.seq from unnest($3::text[], $4::text[], $5::bigint[]) as e(key, line, seq) \
+             on conflict (consumer, tenant, ordering_key, line) do update set last_seq = excluded.last_seq \
+             where m.last_seq < excluded.last_seq";
+        const SQLITE: &str = "insert into chapar_inbox_marks as m (consumer, tenant, ordering_key, line, last_seq) \
+             select $1, $2, e.value ->> 0, e.value ->> 1, e.value ->> 2 from json_each($3) e where true \
+             on conflict (consumer, tenant, ordering_key, line) do update set last_seq = excluded.last_seq \
+             where m.last_seq < excluded.last_seq";
+        // Sorted, so that two processes wait for each other's rows in the same order; and one
+        // row for a line, because a statement may touch it once.
+        marks.sort_unstable_by(|a, b| b.cmp(a));
+        marks.dedup_by(|a, b| (&a.ordering_key, &a.line) == (&b.ordering_key, &b.line));
+        if marks.is_empty() {
+            return Ok(());
+        }
+        if let Conn::Postgres(conn) = self {
+            let keys: Vec<&str> = marks.iter().map(|mark| mark.ordering_key.as_str()).collect();
+            let lines: Vec<&str> = marks.iter().map(|mark| mark.line.as_str()).collect();
+            let seqs: Vec<i64> = marks.iter().map(|mark| mark.last_seq).collect();
+            let query = sqlx::query(POSTGRES).bind(consumer).bind(tenant);
+            query.bind(keys).bind(lines).bind(seqs).execute(&mut **conn).await?;
+            return Ok(());
+        }
+        let rows = marks.iter().map(|mark| (&mark.ordering_key, &mark.line, mark.last_seq));
+        let rows = serde_json::to_string(&rows.collect::<Vec<_>>()).unwrap_or_default();
+        self.execute(SQLITE, vec![consumer.into(), tenant.into(), rows.into()]).await?;
+        Ok(())
+    }
+
+    /// What a consumer has left out of some keys of a tenant.
+    pub async fn inbox_holes(
+        &mut self,
+        consumer: &str,
+        tenant: &str,
+        keys: Vec<String>,
+    ) -> Result<Vec<InboxHole>, StoreError> {
+        static HOLES: Statement = Statement::new(
+            "select ordering_key, line, low, high from chapar.inbox_holes \
+             where consumer = $1 and tenant = $2 and ordering_key = any($3) order by line, low",
+        );
+        let rows = self.query(&HOLES, vec![consumer.into(), tenant.into(), keys.into()]).await?;
+        let hole = |row: &crate::Row| {
+            Ok(InboxHole {
+                ordering_key: row.get(0)?,
+                line: row.get(1)?,
+                low: row.get(2)?,
+                high: row.get(3)?,
+            })
+        };
+        rows.iter().map(hole).collect()
+    }
+
+    /// Records that numbers were left out.
+    pub async fn dig_hole(
+        &mut self,
+        consumer: &str,
+        tenant: &str,
+        hole: &InboxHole,
+    ) -> Result<(), StoreError> {
+        static DIG: Statement = Statement::new(
+            "insert into chapar.inbox_holes (consumer, tenant, ordering_key, line, low, high) \
+             values ($1, $2, $3, $4, $5, $6) on conflict do nothing",
+        );
+        let args = vec![
+            consumer.into(),
+            tenant.into(),
+            (&hole.ordering_key).into(),
+            (&hole.line).into(),
+            hole.low.into(),
+            hole.high.into(),
+        ];
+        self.run(&DIG, args).await?;
+        Ok(())
+    }
+
+    /// Takes a number out of the hole it lies in, because its event has come after all.
+    pub async fn fill_hole(
+        &mut self,
+        consumer: &str,
+        tenant: &str,
+        key: &str,
+        line: &str,
+        number: i64,
+    ) -> Result<(), StoreError> {
+        static TAKE: Statement = Statement::new(
+            "delete from chapar.inbox_holes where consumer = $1 and tenant = $2 and ordering_key = $3 \
+             and line = $4 and low <= $5 and high >= $5 returning low, high",
+        );
+        let args = vec![consumer.into(), tenant.into(), key.into(), line.into(), number.into()];
+        for row in self.query(&TAKE, args).await? {
+            let (low, high): (i64, i64) = (row.get(0)?, row.get(1)?);
+            for (low, high) in [(low, number - 1), (number + 1, high)] {
+                if low <= high {
+                    let (ordering_key, line) = (key.to_owned(), line.to_owned());
+                    let rest = InboxHole { ordering_key, line, low, high };
+                    self.dig_hole(consumer, tenant, &rest).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
