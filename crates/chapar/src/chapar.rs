@@ -181,6 +181,20 @@ impl Chapar {
         Ok(())
     }
 
+    /// What a consumer [answered](crate::Cx::respond) to an intent of a tenant, as JSON; none if
+    /// it has not carried it out, or did not answer.
+    pub async fn response(
+        &self,
+        consumer: &str,
+        tenant: &Tenant,
+        idempotency_key: &str,
+    ) -> Result<Option<String>, StoreError> {
+        let mut tx = self.store().begin(tenant.as_str()).await?;
+        let response = tx.conn().response(consumer, tenant.as_str(), idempotency_key).await?;
+        tx.rollback().await?;
+        Ok(response)
+    }
+
     /// The store.
     pub fn store(&self) -> &Store {
         &self.0.store

@@ -18,6 +18,8 @@ pub struct Cx {
     chapar: Chapar,
     cause: Cause,
     event: Option<Arc<Envelope>>,
+    /// All events of a set, for a handler that gets one.
+    set: Vec<Arc<Envelope>>,
     states: Arc<States>,
     emitted: Vec<Append>,
     started: Vec<(String, String)>,
@@ -51,6 +53,7 @@ impl Cx {
             chapar,
             cause,
             event: None,
+            set: Vec::new(),
             states,
             emitted: Vec::new(),
             started: Vec::new(),
@@ -141,6 +144,35 @@ impl Cx {
         Ok(())
     }
 
+    /// Turns to the `n`th event of a set: [`Cx::event`] is that one, and what is emitted is
+    /// caused by it.
+    pub fn about(&mut self, n: usize) -> Result<(), Failure> {
+        let Some(envelope) = self.set.get(n).cloned() else {
+            return Err(Failure::rule(format!("the set has {} events, no {n}", self.set.len())));
+        };
+        self.cause = envelope.cause();
+        self.event = Some(envelope);
+        Ok(())
+    }
+
+    /// Keeps the answer to the intent of this event, for whoever
+    /// [asks](crate::Chapar::response) or sends it again. The consumer must be one that
+    /// [dedupes by intent](crate::Consumer::dedupe_by_intent).
+    pub async fn respond(&mut self, response: &impl Serialize) -> Result<(), Failure> {
+        let response = serde_json::to_string(response)?;
+        let intent = self.event.as_ref().and_then(|event| event.idempotency_key.clone());
+        let Some(intent) = intent else {
+            return Err(Failure::rule("cx.respond needs an event with an idempotency key"));
+        };
+        let (consumer, tenant) = (self.origin.clone(), self.cause.tenant.as_str().to_owned());
+        if !self.tx.conn().set_response(&consumer, &tenant, &intent, &response).await? {
+            return Err(Failure::rule(
+                "cx.respond needs a consumer that says Consumer::dedupe_by_intent()",
+            ));
+        }
+        Ok(())
+    }
+
     /// Notes that the event changed nothing here.
     pub fn noop(&mut self) {
         self.noop = true;
@@ -167,9 +199,18 @@ impl Cx {
     /// Turns to the next event of a batch.
     pub(crate) fn turn_to(&mut self, envelope: Arc<Envelope>, unstashing: bool) {
         self.cause = envelope.cause();
+        self.set = vec![envelope.clone()];
         self.event = Some(envelope);
         self.unstashing = unstashing;
         self.noop = false;
+    }
+
+    /// Turns to a set of events.
+    pub(crate) fn turn_to_set(&mut self, envelopes: Vec<Arc<Envelope>>, unstashing: bool) {
+        if let Some(first) = envelopes.first() {
+            self.turn_to(first.clone(), unstashing);
+            self.set = envelopes;
+        }
     }
 
     /// Whether this event must wait for those that came before its saga.

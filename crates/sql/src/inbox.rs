@@ -1,3 +1,6 @@
+mod intents;
+pub(crate) mod keep;
+mod locks;
 mod marks;
 
 use std::collections::HashSet;

@@ -1,6 +1,6 @@
 //! Applying a batch: claim, handlers and emitted events in one transaction.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
@@ -15,7 +15,8 @@ use futures_util::FutureExt;
 use jiff::Timestamp;
 use tracing::warn;
 
-use crate::consumer::Handler;
+use crate::consumer::Handling;
+use crate::consumer::order::Turns;
 use crate::consumer::runner::Runner;
 use crate::cx::Cx;
 use crate::failure::Failure;
@@ -266,6 +267,7 @@ impl Runner {
         let may_apply = self.call_outside(items).await?;
         let mut done = Applied::default();
         let mut tx = self.chapar.store().begin_raw().await?;
+        self.serialize(&mut tx, items).await?;
         for group in items.chunk_by(|a, b| a.arrival.tenant == b.arrival.tenant) {
             tx = self.apply_tenant(tx, group, &mut done).await?;
         }
@@ -318,6 +320,7 @@ impl Runner {
             .collect();
         let flagged = self.flagged(&mut tx, items).await?;
         let mut fresh = tx.conn().claim(consumer, tenant, &events).await?;
+        let repeated = self.repeated(&mut tx, tenant, &going, &fresh, &turns).await?;
         self.mark(&mut tx, tenant, going.iter().map(|(_, item)| *item)).await?;
         let mut cx = match going.iter().find_map(|(_, item)| item.envelope.as_ref().ok()) {
             Some(envelope) => {
@@ -326,6 +329,7 @@ impl Runner {
             }
             None => return Err(unusable(going[0].1)),
         };
+        let mut todo = Vec::with_capacity(going.len());
         for (index, item) in going {
             if item.envelope.is_ok() && !fresh.remove(&item.arrival.event_id) {
                 done.duplicates += 1;
@@ -337,16 +341,29 @@ impl Runner {
                 done.late += 1;
                 continue;
             }
-            self.over_gap(&mut cx, &turns, index, item).await?;
-            self.handle(&mut cx, item).await?;
-            if turns.fills.contains(&index) {
-                self.fill(cx.tx(), item).await?;
+            if repeated.contains(item.arrival.event_id.as_str()) {
+                done.duplicates += 1;
+                cx.tx().conn().set_result(consumer, &item.arrival.event_id, "repeated").await?;
+                self.leave_box(&mut cx, item).await?;
+                continue;
             }
-            if item.arrival.ordering_key.as_ref().is_some_and(|key| flagged.contains(key)) {
-                cx.tx().conn().set_result(consumer, &item.arrival.event_id, "flagged").await?;
+            todo.push((index, item));
+        }
+        for run in todo.chunk_by(|(_, a), (_, b)| self.share_a_call(a, b)) {
+            for (index, item) in run {
+                self.over_gap(&mut cx, &turns, *index, item).await?;
             }
-            self.leave_box(&mut cx, item).await?;
-            done.applied += 1;
+            self.handle(&mut cx, run).await?;
+            for (index, item) in run {
+                if turns.fills.contains(index) {
+                    self.fill(cx.tx(), item).await?;
+                }
+                if item.arrival.ordering_key.as_ref().is_some_and(|key| flagged.contains(key)) {
+                    cx.tx().conn().set_result(consumer, &item.arrival.event_id, "flagged").await?;
+                }
+                self.leave_box(&mut cx, item).await?;
+                done.applied += 1;
+            }
         }
         cx.flush().await?;
         Ok(cx.into_tx())
@@ -358,6 +375,49 @@ impl Runner {
         let (tenant_id, topic) = (&item.arrival.tenant, &item.arrival.topic);
         warn!(consumer, event_id, tenant_id, topic, "older than what was applied; recorded only");
         Ok(cx.tx().conn().set_result(consumer, event_id, "late").await?)
+    }
+
+    /// Takes the locks of all items before anything else is locked.
+    async fn serialize(&self, tx: &mut Tx, items: &[Item]) -> Result<(), Failure> {
+        let Some(value) = &self.consumer.serialize_by else { return Ok(()) };
+        let name = |item: &Item| {
+            let value = value(item.envelope.as_ref().ok()?)?;
+            Some(format!("{}\n{}\n{value}", self.consumer.name, item.arrival.tenant))
+        };
+        let names: Vec<String> = items.iter().filter_map(name).collect();
+        Ok(tx.conn().lock_names(&names).await?)
+    }
+
+    /// The events whose intent was carried out for another event.
+    async fn repeated(
+        &self,
+        tx: &mut Tx,
+        tenant: &str,
+        going: &[(usize, &Item)],
+        fresh: &HashSet<String>,
+        turns: &Turns,
+    ) -> Result<HashSet<String>, Failure> {
+        if !self.consumer.by_intent {
+            return Ok(HashSet::new());
+        }
+        let mut first: HashMap<&str, &str> = HashMap::new();
+        let mut repeated = HashSet::new();
+        for (index, item) in going {
+            let event = item.arrival.event_id.as_str();
+            let Ok(envelope) = &item.envelope else { continue };
+            let Some(intent) = envelope.idempotency_key.as_deref() else { continue };
+            if fresh.contains(event)
+                && !turns.old.contains(index)
+                && *first.entry(intent).or_insert(event) != event
+            {
+                repeated.insert(event.to_owned());
+            }
+        }
+        let intents = first.iter().map(|(intent, event)| (*intent, *event)).collect();
+        let claimed = tx.conn().take_intents(&self.consumer.name, tenant, intents).await?;
+        let taken = first.into_iter().filter(|(intent, _)| !claimed.contains(*intent));
+        repeated.extend(taken.map(|(_, event)| event.to_owned()));
+        Ok(repeated)
     }
 
     async fn blocked(&self, tx: &mut Tx, items: &[Item]) -> Result<HashSet<String>, Failure> {
@@ -375,17 +435,29 @@ impl Runner {
         Ok(tx.conn().flagged_keys(&self.consumer.name, keys(items)).await?)
     }
 
-    async fn handle(&self, cx: &mut Cx, item: &Item) -> Result<(), Failure> {
-        let envelope = item.envelope.clone().map_err(|_| unusable(item))?;
-        let Some(handler) = self.consumer.handlers.get(&item.arrival.topic) else {
-            return Err(Failure::rule(format!("no handler for topic {}", item.arrival.topic)));
-        };
-        let unstashing = matches!(item.released, Some(Release::Stash(_)));
-        cx.turn_to(envelope.clone(), unstashing);
-        self.call(&**handler, envelope, cx).await?;
+    /// Whether two neighbours go to a handler in one set.
+    fn share_a_call(&self, a: &Item, b: &Item) -> bool {
+        let unstashing = |item: &Item| matches!(item.released, Some(Release::Stash(_)));
+        a.arrival.topic == b.arrival.topic
+            && !unstashing(a)
+            && !unstashing(b)
+            && matches!(self.consumer.handlers.get(&a.arrival.topic), Some(Handling::Set(_)))
+    }
+
+    /// Handles one event, or a set of one topic.
+    async fn handle(&self, cx: &mut Cx, run: &[(usize, &Item)]) -> Result<(), Failure> {
+        let first = run[0].1;
+        let unstashing = matches!(first.released, Some(Release::Stash(_)));
+        let mut envelopes = Vec::with_capacity(run.len());
+        for (_, item) in run {
+            envelopes.push(item.envelope.clone().map_err(|_| unusable(item))?);
+        }
+        self.call(&first.arrival.topic, envelopes, unstashing, cx).await?;
         if cx.was_noop() {
-            let (consumer, event) = (&self.consumer.name, &item.arrival.event_id);
-            cx.tx().conn().set_result(consumer, event, "noop").await?;
+            for (_, item) in run {
+                let (consumer, event) = (&self.consumer.name, &item.arrival.event_id);
+                cx.tx().conn().set_result(consumer, event, "noop").await?;
+            }
         }
         self.handle_stashed(cx).await
     }
@@ -393,12 +465,25 @@ impl Runner {
     /// Calls a handler; one that takes too long or panics has failed like any other.
     async fn call(
         &self,
-        handler: &Handler,
-        envelope: Arc<Envelope>,
+        topic: &str,
+        mut envelopes: Vec<Arc<Envelope>>,
+        unstashing: bool,
         cx: &mut Cx,
     ) -> Result<(), Failure> {
+        let handled = match self.consumer.handlers.get(topic) {
+            None => return Err(Failure::rule(format!("no handler for topic {topic}"))),
+            Some(Handling::Set(handler)) => {
+                cx.turn_to_set(envelopes.clone(), unstashing);
+                handler(envelopes, cx)
+            }
+            Some(Handling::Each(handler)) => {
+                let envelope = envelopes.swap_remove(0);
+                cx.turn_to(envelope.clone(), unstashing);
+                handler(envelope, cx)
+            }
+        };
         // The transaction is rolled back, and nothing else of the context is used again.
-        let handled = AssertUnwindSafe(handler(envelope, cx)).catch_unwind();
+        let handled = AssertUnwindSafe(handled).catch_unwind();
         match tokio::time::timeout(self.consumer.timeout, handled).await {
             Ok(Ok(result)) => result,
             Ok(Err(panic)) => {
@@ -427,10 +512,15 @@ impl Runner {
                     continue;
                 }
                 let envelope = item.envelope.clone().map_err(|_| unusable(&item))?;
-                if let Some(handler) = self.consumer.handlers.get(&item.arrival.topic) {
-                    cx.turn_to(envelope.clone(), true);
-                    self.call(&**handler, envelope, cx).await?;
+                if self.consumer.by_intent
+                    && let Some(intent) = &envelope.idempotency_key
+                {
+                    let intent = vec![(intent.as_str(), event.0)];
+                    if cx.tx().conn().take_intents(consumer, tenant, intent).await?.is_empty() {
+                        continue;
+                    }
                 }
+                self.call(&item.arrival.topic, vec![envelope], true, cx).await?;
             }
         }
         Ok(())

@@ -32,7 +32,7 @@ pub(crate) use runner::Runner;
 /// one ordering key are applied in order, unless it is [unordered](Consumer::unordered).
 pub struct Consumer {
     pub(crate) name: String,
-    pub(crate) handlers: HashMap<String, Arc<Handler>>,
+    pub(crate) handlers: HashMap<String, Handling>,
     /// Topics whose events a service outside applies.
     pub(crate) outside: HashMap<String, Endpoint>,
     pub(crate) ordered: bool,
@@ -46,10 +46,25 @@ pub struct Consumer {
     pub(crate) gap: Gap,
     /// A gap was spoken of, so the versions of aggregates are looked at too.
     pub(crate) by_version: bool,
+    pub(crate) by_intent: bool,
+    pub(crate) serialize_by: Option<Arc<SerializeBy>>,
 }
 
 pub(crate) type Handler =
     dyn for<'a> Fn(Arc<Envelope>, &'a mut Cx) -> BoxFuture<'a, Result<(), Failure>> + Send + Sync;
+
+pub(crate) type SetHandler = dyn for<'a> Fn(Vec<Arc<Envelope>>, &'a mut Cx) -> BoxFuture<'a, Result<(), Failure>>
+    + Send
+    + Sync;
+
+pub(crate) type SerializeBy = dyn Fn(&Envelope) -> Option<String> + Send + Sync;
+
+/// How the events of a topic are handled.
+#[derive(Clone)]
+pub(crate) enum Handling {
+    Each(Arc<Handler>),
+    Set(Arc<SetHandler>),
+}
 
 /// An async function or closure over an event and a [`Cx`].
 pub trait HandlerFn<'a, E>: Send + Sync {
@@ -90,6 +105,8 @@ impl Consumer {
             stash_for: Duration::from_secs(600),
             gap: Gap::default(),
             by_version: false,
+            by_intent: false,
+            serialize_by: None,
         }
     }
 
@@ -106,7 +123,30 @@ impl Consumer {
                     Err(error) => Box::pin(std::future::ready(Err(undecodable(&error)))),
                 }
             });
-        self.handlers.insert(E::SUBJECT.to_owned(), handler);
+        self.handlers.insert(E::SUBJECT.to_owned(), Handling::Each(handler));
+        self
+    }
+
+    /// Handles a typed event in sets: all neighbours of a tenant in a transaction at once, at
+    /// most [`batch`](Consumer::batch) of them, in the order of each key.
+    ///
+    /// If it fails the set is halved until the event that fails stands alone. What is emitted
+    /// is caused by the first event of the set, unless [`Cx::about`] says by which.
+    pub fn on_batch<E, F>(mut self, handler: F) -> Self
+    where
+        E: Event + DeserializeOwned + Send + 'static,
+        F: for<'a> HandlerFn<'a, Vec<E>> + 'static,
+    {
+        let handler: Arc<SetHandler> =
+            Arc::new(move |envelopes: Vec<Arc<Envelope>>, cx: &mut Cx| -> BoxFuture<'_, _> {
+                let events: Result<Vec<E>, _> =
+                    envelopes.iter().map(|envelope| envelope.payload.parse::<E>()).collect();
+                match events {
+                    Ok(events) => Box::pin(handler.call(events, cx)),
+                    Err(error) => Box::pin(std::future::ready(Err(undecodable(&error)))),
+                }
+            });
+        self.handlers.insert(E::SUBJECT.to_owned(), Handling::Set(handler));
         self
     }
 
@@ -120,7 +160,7 @@ impl Consumer {
                 Box::pin(handler.call(envelope, cx))
             });
         for topic in topics {
-            self.handlers.insert((*topic).to_owned(), handler.clone());
+            self.handlers.insert((*topic).to_owned(), Handling::Each(handler.clone()));
         }
         self
     }
@@ -190,6 +230,25 @@ impl Consumer {
     pub fn on_gap(mut self, gap: Gap) -> Self {
         self.gap = gap;
         self.by_version = true;
+        self
+    }
+
+    /// Applies each intent once: of several events of a tenant with one idempotency key, on
+    /// whatever topics, the first is handled, and the others find what it
+    /// [answered](Cx::respond). For as long as [`Keep::responses`](chapar_sql::Keep) says.
+    pub fn dedupe_by_intent(mut self) -> Self {
+        self.by_intent = true;
+        self
+    }
+
+    /// Lets only one transaction of this consumer at a time work on events of a tenant with the
+    /// same value, in all processes: for rows that events of different keys share, such as a
+    /// room. The values of a whole [`batch`](Consumer::batch) are held until it commits.
+    pub fn serialize_by<F>(mut self, value: F) -> Self
+    where
+        F: Fn(&Envelope) -> Option<String> + Send + Sync + 'static,
+    {
+        self.serialize_by = Some(Arc::new(value));
         self
     }
 

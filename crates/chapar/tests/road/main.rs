@@ -8,6 +8,7 @@ mod dual;
 mod effects;
 mod emit;
 mod harness;
+mod inbox;
 mod messages;
 mod order;
 mod processes;

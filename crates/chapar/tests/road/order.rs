@@ -23,12 +23,12 @@ on_each_store!(
     a_version_that_was_skipped_is_taken_when_it_is_replayed,
 );
 
-const HELD: &str = "melmastoon.reservation.booking.held.v1";
+pub(crate) const HELD: &str = "melmastoon.reservation.booking.held.v1";
 const CONFIRMED: &str = "melmastoon.reservation.booking.confirmed.v1";
-const MODIFIED: &str = "melmastoon.reservation.booking.modified.v1";
-const TOPICS: [&str; 3] = [HELD, CONFIRMED, MODIFIED];
+pub(crate) const MODIFIED: &str = "melmastoon.reservation.booking.modified.v1";
+pub(crate) const TOPICS: [&str; 3] = [HELD, CONFIRMED, MODIFIED];
 
-async fn note(event: Arc<Envelope>, cx: &mut Cx) -> Result<(), Failure> {
+pub(crate) async fn note(event: Arc<Envelope>, cx: &mut Cx) -> Result<(), Failure> {
     let noted: Noted = event.payload.parse().map_err(|e| Failure::rule(e.to_string()))?;
     write_down(noted, cx).await
 }
@@ -50,19 +50,22 @@ fn three_topics() -> Consumer {
 
 impl House {
     /// Appends number `n` of a key to a topic, at this version of its aggregate.
-    async fn append_to(&self, topic: &str, key: &str, n: i64, version: Option<i64>) {
+    pub(crate) async fn append_to(&self, topic: &str, key: &str, n: i64, version: Option<i64>) {
         let tenant: Tenant = "acme".parse().unwrap();
         let payload = Payload::json(&Noted { key: key.into(), n }).unwrap();
         let aggregate = Aggregate { kind: "booking".into(), id: key.into(), version };
-        let draft = Draft::new(topic, tenant.clone(), aggregate, payload)
-            .idempotency_key(format!("{topic}:{key}:{n}"));
-        let mut tx = self.chapar.begin(&tenant).await.unwrap();
+        let draft = Draft::new(topic, tenant.clone(), aggregate, payload);
+        self.append_draft(&tenant, draft.idempotency_key(format!("{topic}:{key}:{n}"))).await;
+    }
+
+    pub(crate) async fn append_draft(&self, tenant: &Tenant, draft: Draft) {
+        let mut tx = self.chapar.begin(tenant).await.unwrap();
         self.chapar.append(&mut tx, draft).await.unwrap();
         self.chapar.commit(tx).await.unwrap();
     }
 
     /// Waits until each process has applied something.
-    async fn warm_up(&self, processes: &[Process]) {
+    pub(crate) async fn warm_up(&self, processes: &[Process]) {
         let warm = AtomicI64::new(0);
         for process in processes {
             let by = format!("by:{}", process.id());
@@ -75,12 +78,12 @@ impl House {
         }
     }
 
-    fn spread(&self) -> Spread {
+    pub(crate) fn spread(&self) -> Spread {
         Spread::new(SqlTransport::new(self.chapar.store().clone(), "house"))
     }
 
     /// Relays over a spread transport, with stamps, and perhaps consumes.
-    async fn relay(&self, spread: &Arc<Spread>, consumer: Option<Consumer>) -> Running {
+    pub(crate) async fn relay(&self, spread: &Arc<Spread>, consumer: Option<Consumer>) -> Running {
         let mut app = App::new(self.chapar.clone(), spread.clone(), "house").stamp(TOPICS);
         if let Some(consumer) = consumer {
             app = app.consumer("inventory-service", consumer);

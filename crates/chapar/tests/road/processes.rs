@@ -48,6 +48,8 @@ impl Drop for Process {
 fn consumer(role: &str) -> Consumer {
     match role {
         "order" => crate::order::reader(),
+        "intent" => crate::inbox::by_intent(),
+        "room" => crate::inbox::by_room(),
         other => panic!("no role {other}"),
     }
 }

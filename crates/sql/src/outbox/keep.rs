@@ -1,6 +1,7 @@
 use std::time::Duration;
 
 use crate::error::StoreError;
+use crate::inbox;
 use crate::store::{Backend, Store};
 
 /// How long things are kept that are done.
@@ -11,6 +12,10 @@ pub struct Keep {
     pub published: Duration,
     /// How long the same intent gives the first event instead of another one.
     pub intents: Duration,
+    /// How long consumers remember the events that they have applied.
+    pub inbox: Duration,
+    /// How long consumers remember the intents that they have carried out, and their responses.
+    pub responses: Duration,
     /// How many events a partition of the outbox takes, on PostgreSQL.
     pub rows_per_partition: i64,
 }
@@ -19,7 +24,13 @@ const HOUR: Duration = Duration::from_secs(3600);
 
 impl Default for Keep {
     fn default() -> Self {
-        Keep { published: 30 * 24 * HOUR, intents: 7 * 24 * HOUR, rows_per_partition: 1_000_000 }
+        Keep {
+            published: 30 * 24 * HOUR,
+            intents: 7 * 24 * HOUR,
+            inbox: 30 * 24 * HOUR,
+            responses: 7 * 24 * HOUR,
+            rows_per_partition: 1_000_000,
+        }
     }
 }
 
@@ -32,6 +43,10 @@ pub struct Kept {
     pub moved_out: i64,
     /// Intents that were forgotten.
     pub intents: i64,
+    /// Applied events that consumers have forgotten.
+    pub inbox: i64,
+    /// Intents that consumers have forgotten.
+    pub responses: i64,
 }
 
 impl Keep {
@@ -57,19 +72,21 @@ impl Keep {
         if self.rows_per_partition < 1000 {
             return refuse("a partition of the outbox takes at least 1000 rows".into());
         }
-        Ok(())
+        inbox::keep::check(self)
     }
 }
 
 impl Store {
-    /// Moves out what was published long ago, forgets old intents, and keeps an empty partition
+    /// Moves out what was published long ago, forgets old intents and what consumers applied long ago, and keeps an empty partition
     /// ahead. Whoever is in the way is not waited for long: the next call does it.
     pub async fn keep_house(&self, keep: &Keep) -> Result<Kept, StoreError> {
         keep.check()?;
-        match self.backend() {
-            Backend::Postgres => self.keep_postgres(keep).await,
-            Backend::Sqlite => self.keep_sqlite(keep).await,
-        }
+        let mut kept = match self.backend() {
+            Backend::Postgres => self.keep_postgres(keep).await?,
+            Backend::Sqlite => self.keep_sqlite(keep).await?,
+        };
+        (kept.inbox, kept.responses) = self.keep_inbox(keep).await?;
+        Ok(kept)
     }
 
     async fn keep_postgres(&self, keep: &Keep) -> Result<Kept, StoreError> {
