@@ -56,6 +56,7 @@ pub struct ConsumerMetrics {
     parked: AtomicU64,
     gaps: AtomicU64,
     late: AtomicU64,
+    breaks: AtomicU64,
     deprecated: AtomicU64,
 }
 
@@ -92,6 +93,7 @@ counters!(ConsumerMetrics, this => this;
     deprecated add_deprecated "Deliveries of events that should not be read any more.",
     parked add_parked "Events that wait behind a dead letter of their key.",
     gaps add_gaps "Events that were applied although one before them was missing.",
+    breaks add_breaks "Times that it rested because its downstream was away.",
     late add_late "Events that came after newer ones and were recorded without being applied.",
 );
 

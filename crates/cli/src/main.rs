@@ -5,6 +5,7 @@ mod bench;
 mod catalog;
 mod check;
 mod config;
+mod consumers;
 mod dev;
 mod envelope;
 mod migrate;
@@ -81,6 +82,9 @@ enum Command {
     /// See what waits to be published, decide on what could not be, and publish again.
     #[command(subcommand)]
     Outbox(outbox::Command),
+    /// See who consumes, and let a consumer rest and go on.
+    #[command(subcommand)]
+    Consumers(consumers::Command),
     /// Bring a store's tables up to date.
     #[command(subcommand)]
     Migrate(migrate::Command),
@@ -123,6 +127,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Catalog(command) => catalog::run(command),
         Command::Schema(command) => schema::run(command),
         Command::Outbox(command) => outbox::run(command, config),
+        Command::Consumers(command) => consumers::run(command),
         Command::Migrate(command) => migrate::run(command),
         Command::Bench(command) => bench::run(command),
         Command::Torture(args) => torture::run(args),

@@ -55,11 +55,11 @@ pub(crate) enum Quarantine {
 pub(crate) struct Target {
     /// The store: sqlite:FILE or postgres://user@host/database.
     #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
-    store: String,
+    pub(crate) store: String,
 
     /// The form of the output.
     #[arg(long, value_enum, default_value = "text")]
-    format: Format,
+    pub(crate) format: Format,
 }
 
 #[derive(Args)]
@@ -125,7 +125,7 @@ pub(crate) fn run(command: Command, config: Config) -> Result<ExitCode> {
     })
 }
 
-async fn open(target: &Target) -> Result<Store> {
+pub(crate) async fn open(target: &Target) -> Result<Store> {
     let store = Store::open(&target.store, &StoreOptions::default()).await?;
     store.check_schema().await?;
     Ok(store)
@@ -223,7 +223,7 @@ async fn drop_row(decide: &Decide) -> Result<ExitCode> {
     said(decide, done, "dropped", "the next of its key moves up; the event stays in the store")
 }
 
-fn told(reason: &str) -> Result<&str> {
+pub(crate) fn told(reason: &str) -> Result<&str> {
     match reason.trim() {
         "" => bail!("--reason is empty; say why, it is written to the audit log"),
         reason => Ok(reason),
@@ -288,7 +288,7 @@ async fn republish(args: &Republish, config: &Config) -> Result<ExitCode> {
 }
 
 /// Who does it, as the operating system knows them.
-fn operator() -> String {
+pub(crate) fn operator() -> String {
     let named = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
     named.filter(|name| !name.is_empty()).unwrap_or_else(|| "unknown".into())
 }

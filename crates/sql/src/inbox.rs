@@ -2,6 +2,7 @@ mod intents;
 pub(crate) mod keep;
 mod locks;
 mod marks;
+mod pauses;
 
 use std::collections::HashSet;
 
@@ -15,6 +16,7 @@ use crate::statement::Statement;
 use crate::value::Row;
 
 pub use marks::{InboxHole, InboxMark};
+pub use pauses::ConsumerCard;
 
 /// A message as it arrived at a consumer, in the form in which boxes keep it.
 #[derive(Debug, Clone, PartialEq, Eq)]

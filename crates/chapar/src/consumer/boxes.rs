@@ -31,6 +31,11 @@ impl Runner {
             return Ok(Verdict::GoOn { dealt: vec![item], rest: followers });
         }
         let first = *item.first_failed_at.get_or_insert(now);
+        if let Some(at) = self.trip(&failure, now) {
+            // The downstream is away, which says nothing about the event: no attempt is spent.
+            let items = std::iter::once(item).chain(followers).collect();
+            return Ok(Verdict::Retry { items, at });
+        }
         if failure.is_counted() {
             item.attempts += 1;
         }
@@ -60,6 +65,20 @@ impl Runner {
             return Ok(Verdict::Dealt(dealt));
         }
         Ok(Verdict::GoOn { dealt: vec![item], rest: followers })
+    }
+
+    /// Tells the breaker of a failure; until when to rest, if that opens it.
+    fn trip(&self, failure: &Failure, now: Timestamp) -> Option<Timestamp> {
+        let mut breaker = self.breaker().filter(|_| failure.kind().is_retryable())?;
+        let was_resting = breaker.rests_until(now).is_some();
+        let until = breaker.failed(now)?;
+        if !was_resting {
+            let downstream = self.consumer.breaker.as_ref().map(|(name, _)| name.as_str());
+            let (consumer, error) = (&self.consumer.name, failure.message());
+            warn!(consumer, downstream, error, "rests, because the downstream is away");
+            self.metrics.add_breaks(1);
+        }
+        Some(until)
     }
 
     fn parks(&self, item: &Item) -> bool {

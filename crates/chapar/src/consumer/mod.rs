@@ -9,9 +9,10 @@ mod runner;
 
 use std::collections::HashMap;
 use std::future::Future;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chapar_core::machine::breaker::Breaker;
 use chapar_core::machine::failure::FailurePolicy;
 use chapar_core::machine::retry::RetryPolicy;
 use chapar_core::port::BoxFuture;
@@ -47,6 +48,8 @@ pub struct Consumer {
     /// A gap was spoken of, so the versions of aggregates are looked at too.
     pub(crate) by_version: bool,
     pub(crate) by_intent: bool,
+    pub(crate) max_bytes_in_flight: usize,
+    pub(crate) breaker: Option<(String, Mutex<Breaker>)>,
     pub(crate) serialize_by: Option<Arc<SerializeBy>>,
 }
 
@@ -106,6 +109,8 @@ impl Consumer {
             gap: Gap::default(),
             by_version: false,
             by_intent: false,
+            max_bytes_in_flight: 64 << 20,
+            breaker: None,
             serialize_by: None,
         }
     }
@@ -180,6 +185,26 @@ impl Consumer {
     /// The most events that are fetched and not yet applied. Default 1,000.
     pub fn max_in_flight(mut self, events: usize) -> Self {
         self.max_in_flight = events.max(1);
+        self
+    }
+
+    /// The most bytes of events that are fetched and not yet applied, beside
+    /// [`max_in_flight`](Consumer::max_in_flight). Default 64 MiB. It may be
+    /// exceeded by one message, and by messages that are larger than those fetched before.
+    pub fn max_bytes_in_flight(mut self, bytes: usize) -> Self {
+        self.max_bytes_in_flight = bytes.max(1);
+        self
+    }
+
+    /// Rests for `cool_down` when this many events in a row have failed for transient reasons: the downstream of this name, that all handlers need, is away. While it
+    /// rests nothing is fetched and no attempt is spent; then one transaction at a time tries.
+    pub fn breaker(
+        mut self,
+        downstream: impl Into<String>,
+        failures: u32,
+        cool_down: Duration,
+    ) -> Self {
+        self.breaker = Some((downstream.into(), Mutex::new(Breaker::new(failures, cool_down))));
         self
     }
 

@@ -1,9 +1,10 @@
 //! The loop of a consumer: fetch, apply in lanes, acknowledge.
 
 use std::collections::{BinaryHeap, HashSet};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use chapar_core::machine::breaker::Breaker;
 use chapar_core::machine::lanes::Lanes;
 use chapar_core::port::{
     Delivery, Subscription, SubscriptionSpec, Token, Transport, TransportError,
@@ -37,6 +38,8 @@ pub(crate) struct Runner {
 const ACK_DEADLINE: Duration = Duration::from_secs(60);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const RELEASE_EVERY: Duration = Duration::from_millis(250);
+/// What a message is taken to weigh before any was seen.
+const UNKNOWN_SIZE: usize = 64 << 10;
 /// How often the store is told that the subscription is attached. Whether a topic was silent is
 /// asked by the day.
 const NOTE_EVERY: Duration = Duration::from_secs(60);
@@ -70,6 +73,9 @@ impl Runner {
             working: JoinSet::new(),
             delayed: BinaryHeap::new(),
             fetching: None,
+            bytes: 0,
+            largest: UNKNOWN_SIZE,
+            paused: false,
             looked: None,
             releasing: None,
             noted: None,
@@ -107,16 +113,24 @@ impl Runner {
         let releasing = round.releasing.as_ref().is_some_and(|task| !task.is_finished());
         if !releasing && round.looked.is_none_or(|at| at.elapsed() >= RELEASE_EVERY) {
             round.looked = Some(Instant::now());
-            let runner = self.clone();
-            let release = async move {
-                if let Err(failure) = runner.release().await {
-                    warn!(consumer = runner.consumer.name, %failure, "cannot look into the boxes");
+            match self.asked_to_pause().await {
+                Ok(paused) => round.paused = paused,
+                Err(error) => {
+                    warn!(consumer = self.consumer.name, %error, "cannot look for pauses")
                 }
-            };
-            // A service outside may take its time, and the other keys do not wait for it.
-            match self.consumer.outside.is_empty() {
-                true => release.await,
-                false => round.releasing = Some(tokio::spawn(release)),
+            }
+            if !self.rests(round) {
+                let runner = self.clone();
+                let release = async move {
+                    if let Err(failure) = runner.release().await {
+                        warn!(consumer = runner.consumer.name, %failure, "cannot look into the boxes");
+                    }
+                };
+                // A service outside may take its time, and the other keys do not wait for it.
+                match self.consumer.outside.is_empty() {
+                    true => release.await,
+                    false => round.releasing = Some(tokio::spawn(release)),
+                }
             }
         }
         if round.noted.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {
@@ -127,8 +141,8 @@ impl Runner {
         }
         round.wake(Instant::now());
         self.start(round);
-        let room = round.lanes.room();
-        if round.fetching.is_none() && room > 0 {
+        let room = round.room(self.consumer.max_bytes_in_flight);
+        if round.fetching.is_none() && room > 0 && !self.rests(round) {
             // A task of its own: dropped half-way, a fetch would lose what it had taken.
             let subscription = subscription.clone();
             let fetch = async move { subscription.fetch(room, RELEASE_EVERY).await };
@@ -144,11 +158,18 @@ impl Runner {
                 }
             },
             fetched = fetched(&mut round.fetching) => {
-                for delivery in fetched? {
+                let fetched = fetched?;
+                if !fetched.is_empty() {
+                    round.largest /= 2;
+                }
+                for delivery in fetched {
                     self.warn_of_deprecation(&delivery);
                     let item = self.item(delivery).await;
                     let key = item.arrival.ordering_key.clone().filter(|_| self.consumer.ordered);
-                    round.lanes.push(key, item);
+                    let tenant = item.arrival.tenant.clone();
+                    round.bytes += item.arrival.body.len();
+                    round.largest = round.largest.max(item.arrival.body.len());
+                    round.lanes.push(&tenant, key, item);
                 }
             }
             () = self.stop.cancelled() => {}
@@ -180,9 +201,36 @@ impl Runner {
         }
     }
 
+    async fn asked_to_pause(&self) -> Result<bool, StoreError> {
+        let mut tx = self.chapar.store().begin_read().await?;
+        let paused = tx.conn().is_paused(&self.consumer.name).await?;
+        tx.rollback().await?;
+        Ok(paused)
+    }
+
+    /// Whether nothing new is to be begun: somebody has asked for a pause, or the downstream is
+    /// away.
+    fn rests(&self, round: &Round) -> bool {
+        let now = self.chapar.clock().now();
+        round.paused || self.breaker().is_some_and(|breaker| breaker.rests_until(now).is_some())
+    }
+
+    /// Whether what is begun now is a trial of the downstream, of which there is one at a time.
+    fn on_trial(&self) -> bool {
+        self.breaker().is_some_and(|breaker| breaker.is_trial())
+    }
+
+    pub(crate) fn breaker(&self) -> Option<MutexGuard<'_, Breaker>> {
+        let (_, breaker) = self.consumer.breaker.as_ref()?;
+        Some(breaker.lock().unwrap_or_else(|poisoned| poisoned.into_inner()))
+    }
+
     /// Starts as many transactions as there are lanes.
     fn start(&self, round: &mut Round) {
-        while round.working.len() < self.consumer.lanes {
+        while round.working.len() < self.consumer.lanes && !self.rests(round) {
+            if self.on_trial() && !round.working.is_empty() {
+                return;
+            }
             let taken = round.lanes.take_runs(self.consumer.together());
             if taken.is_empty() {
                 return;
@@ -213,6 +261,11 @@ impl Runner {
             self.metrics.add_applied(applied.applied);
             self.metrics.add_duplicates(applied.duplicates);
             self.metrics.add_parked(applied.parked);
+            if applied.applied > 0
+                && let Some(mut breaker) = self.breaker()
+            {
+                breaker.succeeded();
+            }
             self.metrics.add_late(applied.late);
             let held = applied.held;
             let unsettled = |item: &Item| {
@@ -273,6 +326,8 @@ impl Runner {
             error!(consumer = self.consumer.name, "stopped by its failure policy");
             self.stop.cancel();
         }
+        let dealt: usize = done.dealt.iter().map(|item| item.arrival.body.len()).sum();
+        round.bytes = round.bytes.saturating_sub(dealt);
         match subscription.ack(&done.tokens()).await {
             // Another process has the partition now; the inbox keeps it from applying twice.
             Ok(()) | Err(TransportError::Expired) => {}
@@ -336,12 +391,27 @@ struct Round {
     working: JoinSet<Done>,
     delayed: BinaryHeap<Delayed>,
     fetching: Option<Fetching>,
+    /// The bytes of all that is held here.
+    bytes: usize,
+    /// How large a message may well be: the largest of the last fetches, the older the less.
+    largest: usize,
+    /// Somebody has asked for a pause.
+    paused: bool,
     looked: Option<Instant>,
     releasing: Option<JoinHandle<()>>,
     noted: Option<Instant>,
 }
 
 impl Round {
+    /// How many more messages may be fetched, within the bounds of messages and of bytes.
+    fn room(&self, max_bytes: usize) -> usize {
+        let left = max_bytes.saturating_sub(self.bytes);
+        if left == 0 {
+            return 0;
+        }
+        self.lanes.room().min((left / self.largest.max(1)).max(1))
+    }
+
     /// Puts items whose pause is over back in front of their lanes.
     fn wake(&mut self, now: Instant) {
         while self.delayed.peek().is_some_and(|later| later.at <= now) {
@@ -351,7 +421,8 @@ impl Round {
                 None => {
                     self.lanes.settle(items.len());
                     for item in items {
-                        self.lanes.push(None, item);
+                        let tenant = item.arrival.tenant.clone();
+                        self.lanes.push(&tenant, None, item);
                     }
                 }
             }

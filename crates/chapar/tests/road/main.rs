@@ -7,6 +7,7 @@ mod contracts;
 mod dual;
 mod effects;
 mod emit;
+mod flow;
 mod harness;
 mod inbox;
 mod messages;

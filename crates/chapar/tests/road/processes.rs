@@ -1,6 +1,7 @@
 //! Consumers in processes of their own, started out of the test program, and a transport that
 //! spreads the topics of a key over partitions as brokers do.
 
+use std::collections::HashMap;
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -78,11 +79,24 @@ fn worker() {
 pub(crate) struct Spread {
     log: Arc<SqlTransport>,
     slow: Mutex<Option<(String, Vec<Outgoing>)>>,
+    flight: Arc<Mutex<Flight>>,
+}
+
+/// The bytes that are delivered and not yet acknowledged.
+#[derive(Default)]
+struct Flight {
+    sizes: HashMap<Token, usize>,
+    most: usize,
 }
 
 impl Spread {
     pub(crate) fn new(log: SqlTransport) -> Self {
-        Spread { log: Arc::new(log), slow: Mutex::new(None) }
+        Spread { log: Arc::new(log), slow: Mutex::new(None), flight: Arc::default() }
+    }
+
+    /// The most bytes that were ever delivered and not yet acknowledged.
+    pub(crate) fn most_bytes(&self) -> usize {
+        self.flight.lock().unwrap().most
     }
 
     /// Takes the messages of a topic, but does not deliver them before [`Spread::let_go`].
@@ -142,7 +156,7 @@ impl Transport for Spread {
     ) -> BoxFuture<'a, Result<Box<dyn Subscription>, TransportError>> {
         Box::pin(async move {
             let inner = self.log.subscribe(spec).await?;
-            Ok(Box::new(Gathered(inner)) as Box<dyn Subscription>)
+            Ok(Box::new(Gathered(inner, self.flight.clone())) as Box<dyn Subscription>)
         })
     }
 
@@ -156,7 +170,7 @@ impl Transport for Spread {
 }
 
 /// Gives the messages their keys back.
-struct Gathered(Box<dyn Subscription>);
+struct Gathered(Box<dyn Subscription>, Arc<Mutex<Flight>>);
 
 impl Subscription for Gathered {
     fn fetch(
@@ -170,11 +184,15 @@ impl Subscription for Gathered {
                 let key = delivery.key.as_deref().and_then(|key| key.split_once('#'));
                 delivery.key = key.map(|(key, _)| key.to_owned());
             }
+            let mut flight = self.1.lock().unwrap();
+            flight.sizes.extend(fetched.iter().map(|got| (got.token.clone(), got.body.len())));
+            flight.most = flight.most.max(flight.sizes.values().sum());
             Ok(fetched)
         })
     }
 
     fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+        self.1.lock().unwrap().sizes.retain(|token, _| !tokens.contains(token));
         self.0.ack(tokens)
     }
 

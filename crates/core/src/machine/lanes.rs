@@ -4,19 +4,24 @@ use std::collections::{HashMap, VecDeque};
 
 /// Hands out items so that no two of a key are worked on at once and each key keeps its order.
 ///
-/// Keys take turns: a key that has been served goes to the back of the line, so a long one
-/// does not starve the others. Items without a key take any turn. The number of items held is
-/// bounded by the caller asking [`Lanes::room`] before it fetches more.
+/// Tenants take turns, and within a tenant its keys: whoever has been served goes to the back of
+/// the line, so neither a long key nor a loud tenant starves the others. Items without a key take
+/// any turn of their tenant. The number of items held is bounded by the caller asking
+/// [`Lanes::room`] before it fetches more; fairness reaches as far as that.
 #[derive(Debug)]
 pub struct Lanes<T> {
     capacity: usize,
     held: usize,
     keys: HashMap<String, Lane<T>>,
-    ready: VecDeque<Turn<T>>,
+    /// What is ready of each tenant; no line is empty.
+    ready: HashMap<String, VecDeque<Turn<T>>>,
+    /// The tenants that have something ready, next first.
+    tenants: VecDeque<String>,
 }
 
 #[derive(Debug)]
 struct Lane<T> {
+    tenant: String,
     waiting: VecDeque<T>,
     busy: bool,
 }
@@ -39,7 +44,13 @@ pub struct Taken<T> {
 impl<T> Lanes<T> {
     /// Lanes that hold at most `capacity` items, those being worked on included.
     pub fn new(capacity: usize) -> Self {
-        Lanes { capacity, held: 0, keys: HashMap::new(), ready: VecDeque::new() }
+        Lanes {
+            capacity,
+            held: 0,
+            keys: HashMap::new(),
+            ready: HashMap::new(),
+            tenants: VecDeque::new(),
+        }
     }
 
     /// How many more items fit.
@@ -53,20 +64,49 @@ impl<T> Lanes<T> {
     }
 
     /// Puts an item behind the others of its key.
-    pub fn push(&mut self, key: Option<String>, item: T) {
+    pub fn push(&mut self, tenant: &str, key: Option<String>, item: T) {
         self.held += 1;
         let Some(key) = key else {
-            self.ready.push_back(Turn::Loose(item));
+            self.line_up(tenant, Turn::Loose(item));
             return;
         };
-        let lane = self
-            .keys
-            .entry(key.clone())
-            .or_insert_with(|| Lane { waiting: VecDeque::new(), busy: false });
+        let lane = self.keys.entry(key.clone()).or_insert_with(|| Lane {
+            tenant: tenant.to_owned(),
+            waiting: VecDeque::new(),
+            busy: false,
+        });
         lane.waiting.push_back(item);
         if !lane.busy && lane.waiting.len() == 1 {
-            self.ready.push_back(Turn::Key(key));
+            self.line_up_key(key);
         }
+    }
+
+    fn line_up_key(&mut self, key: String) {
+        let Some(tenant) = self.keys.get(&key).map(|lane| lane.tenant.clone()) else { return };
+        self.line_up(&tenant, Turn::Key(key));
+    }
+
+    fn line_up(&mut self, tenant: &str, turn: Turn<T>) {
+        match self.ready.get_mut(tenant) {
+            Some(line) => line.push_back(turn),
+            None => {
+                self.ready.insert(tenant.to_owned(), VecDeque::from([turn]));
+                self.tenants.push_back(tenant.to_owned());
+            }
+        }
+    }
+
+    /// The next turn of the tenant whose turn it is.
+    fn next_turn(&mut self) -> Option<Turn<T>> {
+        let tenant = self.tenants.pop_front()?;
+        let line = self.ready.get_mut(&tenant)?;
+        let turn = line.pop_front();
+        if line.is_empty() {
+            self.ready.remove(&tenant);
+        } else {
+            self.tenants.push_back(tenant);
+        }
+        turn
     }
 
     /// Takes at most `max` items for one transaction: all that wait of a key in a row, before
@@ -75,7 +115,7 @@ impl<T> Lanes<T> {
     pub fn take_runs(&mut self, max: usize) -> Vec<Taken<T>> {
         let mut taken = Vec::new();
         while taken.len() < max
-            && let Some(turn) = self.ready.pop_front()
+            && let Some(turn) = self.next_turn()
         {
             match turn {
                 Turn::Loose(item) => taken.push(Taken { key: None, item }),
@@ -100,7 +140,7 @@ impl<T> Lanes<T> {
         if lane.waiting.is_empty() {
             self.keys.remove(key);
         } else {
-            self.ready.push_back(Turn::Key(key.to_owned()));
+            self.line_up_key(key.to_owned());
         }
     }
 
@@ -122,7 +162,7 @@ impl<T> Lanes<T> {
             lane.waiting.push_front(item);
         }
         arrange(lane.waiting.make_contiguous());
-        self.ready.push_back(Turn::Key(key.to_owned()));
+        self.line_up_key(key.to_owned());
     }
 }
 
@@ -138,10 +178,10 @@ mod tests {
     #[test]
     fn a_busy_key_does_not_delay_its_neighbours() {
         let mut lanes = Lanes::new(10);
-        lanes.push(Some("a".into()), 1);
+        lanes.push("t", Some("a".into()), 1);
         assert_eq!(keys(&lanes.take_runs(9)), ["a"]);
         for (key, n) in [("a", 2), ("b", 1)] {
-            lanes.push(Some(key.into()), n);
+            lanes.push("t", Some(key.into()), n);
         }
         assert_eq!(keys(&lanes.take_runs(9)), ["b"]);
         assert!(lanes.take_runs(9).is_empty(), "both keys are busy");
@@ -152,8 +192,8 @@ mod tests {
     #[test]
     fn items_without_a_key_wait_for_nobody() {
         let mut lanes = Lanes::new(10);
-        lanes.push(None, 1);
-        lanes.push(None, 2);
+        lanes.push("t", None, 1);
+        lanes.push("t", None, 2);
         assert_eq!(lanes.take_runs(1).len(), 1);
         assert_eq!(lanes.take_runs(9).len(), 1);
     }
@@ -162,7 +202,7 @@ mod tests {
     fn items_that_wait_for_their_next_attempt_keep_their_key_busy_and_give_up_no_room() {
         let mut lanes = Lanes::new(3);
         for n in 0..3 {
-            lanes.push(Some("a".into()), n);
+            lanes.push("t", Some("a".into()), n);
         }
         assert_eq!(lanes.room(), 0);
         assert_eq!(lanes.take_runs(2).len(), 2);
@@ -178,7 +218,7 @@ mod tests {
     fn a_run_takes_all_that_waits_of_a_key_in_order() {
         let mut lanes = Lanes::new(10);
         for (key, n) in [("a", 1), ("b", 1), ("a", 2)] {
-            lanes.push(Some(key.into()), n);
+            lanes.push("t", Some(key.into()), n);
         }
         let taken = lanes.take_runs(9);
         assert_eq!(taken.iter().map(|t| t.item).collect::<Vec<_>>(), [1, 2, 1]);
@@ -190,6 +230,42 @@ mod tests {
     }
 
     proptest! {
+        /// However many items and keys a loud tenant has in front: a quiet one's first key is
+        /// served within the first turns, one for each tenant.
+        #[test]
+        fn a_flood_of_one_tenant_does_not_starve_another(
+            flood in 1usize..300,
+            keys in 1usize..40,
+            quiet in 1usize..5,
+            most in 1usize..50,
+        ) {
+            let mut lanes = Lanes::new(usize::MAX);
+            for n in 0..flood {
+                lanes.push("loud", Some(format!("loud-{}", n % keys)), ("loud".to_owned(), n));
+            }
+            for tenant in 0..quiet {
+                let name = format!("quiet-{tenant}");
+                lanes.push(&name, Some(name.clone()), (name.clone(), 0));
+            }
+            let mut turns: Vec<String> = Vec::new();
+            let mut rounds = 0;
+            while !lanes.is_empty() {
+                let taken = lanes.take_runs(most);
+                rounds += 1;
+                prop_assert!(!taken.is_empty());
+                for run in taken.chunk_by(|a, b| a.key == b.key) {
+                    turns.push(run[0].item.0.clone());
+                    lanes.done(run[0].key.as_deref(), run.len());
+                }
+                if rounds > 10_000 { break; }
+            }
+            for tenant in 0..quiet {
+                let name = format!("quiet-{tenant}");
+                let place = turns.iter().position(|turn| *turn == name);
+                prop_assert!(place.is_some_and(|place| place <= quiet), "{name} at {place:?}");
+            }
+        }
+
         /// Whatever is pushed, taken and finished in whatever order: every item comes out once,
         /// each key in order, and never two of a key at a time.
         #[test]
@@ -200,7 +276,7 @@ mod tests {
         ) {
             let mut lanes = Lanes::new(usize::MAX);
             for (n, key) in pushes.iter().enumerate() {
-                lanes.push(Some(key.to_string()), n);
+                lanes.push("t", Some(key.to_string()), n);
             }
             let mut out: HashMap<String, Vec<usize>> = HashMap::new();
             let mut working: Vec<(String, usize)> = Vec::new();
