@@ -239,6 +239,7 @@ impl App {
                 // Its own, so that a consumer can stop by itself.
                 stop: stop.child_token(),
                 warned: Default::default(),
+                floors: Default::default(),
             })
             .collect();
         let timers = Timers {

@@ -15,7 +15,7 @@ use crate::error::StoreError;
 use crate::statement::Statement;
 use crate::value::Row;
 
-pub use marks::{InboxHole, InboxMark};
+pub use marks::{InboxFloor, InboxHole, InboxMark};
 pub use pauses::ConsumerCard;
 
 /// A message as it arrived at a consumer, in the form in which boxes keep it.

@@ -33,7 +33,7 @@ pub use cutover::TopicReader;
 pub use deadletter::{DeadLetter, NewDeadLetter, Parked};
 pub use effect::{DueEffect, NewEffect};
 pub use error::StoreError;
-pub use inbox::{Arrival, ConsumerCard, InboxHole, InboxMark, StashedArrival};
+pub use inbox::{Arrival, ConsumerCard, InboxFloor, InboxHole, InboxMark, StashedArrival};
 pub use kept::{AppendedEvent, KeptCursor, KeptEvent};
 pub use log::SqlTransport;
 pub use migrate::{Migration, SchemaStatus};

@@ -12,8 +12,6 @@ use crate::failure::Failure;
 
 /// What the runner does with the items of a failed key.
 pub(crate) enum Verdict {
-    /// All are dealt with; acknowledge them.
-    Dealt(Vec<Item>),
     /// Try the items again, not before then.
     Retry { items: Vec<Item>, at: Timestamp },
     /// The first items are dealt with; go on with the others now.
@@ -59,11 +57,8 @@ impl Runner {
             let items = std::iter::once(item).chain(followers).collect();
             return Ok(Verdict::Stop(items));
         }
-        self.bury(&item, &failure, first, now, &followers).await?;
-        if self.parks(&item) {
-            let dealt = std::iter::once(item).chain(followers).collect();
-            return Ok(Verdict::Dealt(dealt));
-        }
+        self.bury(&item, &failure, first, now).await?;
+        // Where its key is blocked now, the followers find that out, and whether it is their turn.
         Ok(Verdict::GoOn { dealt: vec![item], rest: followers })
     }
 
@@ -109,7 +104,6 @@ impl Runner {
         failure: &Failure,
         first: Timestamp,
         now: Timestamp,
-        followers: &[Item],
     ) -> Result<(), Failure> {
         let consumer = &self.consumer.name;
         error!(
@@ -140,13 +134,6 @@ impl Runner {
         }
         if let Some((saga, key)) = failure.stuck_saga() {
             crate::saga::mark_stuck(&mut tx, saga, key, failure.message(), now).await?;
-        }
-        if self.parks(item) {
-            for follower in followers.iter().filter(|follower| follower.released.is_none()) {
-                tx.conn().park(consumer, &follower.arrival).await?;
-                self.pass_over(&mut tx, follower).await?;
-                self.metrics.add_parked(1);
-            }
         }
         tx.commit().await?;
         Ok(())
@@ -238,7 +225,7 @@ impl Runner {
         let Some(Failed { mut item, failure, .. }) = failed.pop() else { return Ok(true) };
         let now = self.chapar.clock().now();
         item.attempts += 1;
-        self.bury(&item, &failure, now, now, &[]).await?;
+        self.bury(&item, &failure, now, now).await?;
         Ok(false)
     }
 }

@@ -1,12 +1,13 @@
 //! Keeping the order of a key over topics and processes: who may go, who waits, who is too late.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::MutexGuard;
 use std::time::Duration;
 
 use chapar_core::Envelope;
 use chapar_core::machine::order::{Place, Progress, Standing};
 use chapar_core::machine::stamps::{HEADER, Stamp};
-use chapar_sql::{InboxHole, InboxMark, Tx};
+use chapar_sql::{InboxFloor, InboxHole, InboxMark, StoreError, Tx};
 use jiff::Timestamp;
 use tracing::warn;
 
@@ -84,6 +85,7 @@ impl Runner {
                 Standing::Old => {
                     turns.old.insert(index);
                 }
+                Standing::Early if self.is_where_we_came_in(progress, place, now) => {}
                 Standing::Early if self.may_wait(item, now) => {
                     turns.held.insert(index);
                     waiting.insert(key);
@@ -115,6 +117,54 @@ impl Runner {
             }
         }
         Ok(turns)
+    }
+
+    /// Learns where this consumer came in on the topics of items, before they are looked at.
+    pub(crate) async fn note_floors(&self, items: &[Item]) -> Result<(), StoreError> {
+        let mut lower: HashMap<&str, i64> = HashMap::new();
+        {
+            let floors = self.floors();
+            for item in items {
+                let Some(seq) = item.place.as_ref().and_then(Place::stamped) else { continue };
+                let topic = item.arrival.topic.as_str();
+                if floors.get(topic).is_none_or(|floor| seq < floor.first_seq) {
+                    let known = lower.entry(topic).or_insert(seq);
+                    *known = seq.min(*known);
+                }
+            }
+        }
+        if lower.is_empty() {
+            return Ok(());
+        }
+        let now = self.chapar.clock().now();
+        let mut lower: Vec<(&str, i64)> = lower.into_iter().collect();
+        lower.sort_unstable();
+        let mut tx = self.chapar.store().begin_engine().await?;
+        for (topic, seq) in lower {
+            tx.conn().lower_floor(&self.consumer.name, topic, seq, now).await?;
+        }
+        let known = tx.conn().floors(&self.consumer.name).await?;
+        tx.commit().await?;
+        *self.floors() = known.into_iter().map(|floor| (floor.topic.clone(), floor)).collect();
+        Ok(())
+    }
+
+    fn floors(&self) -> MutexGuard<'_, HashMap<String, InboxFloor>> {
+        self.floors.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    }
+
+    /// Whether all that is missing is older than the first event this consumer ever got on its
+    /// topic. Partitions deliver that first one at different times, so this is believed only
+    /// after as long as an event would have been waited for.
+    fn is_where_we_came_in(&self, progress: &Progress, place: &Place, now: Timestamp) -> bool {
+        let floors = self.floors();
+        let prehistory = |topic: &str, number: i64| {
+            floors.get(topic).is_some_and(|floor| {
+                let age = Duration::try_from(now.duration_since(floor.since)).unwrap_or_default();
+                number < floor.first_seq && age >= self.consumer.gap.limit()
+            })
+        };
+        progress.standing(&place.without(prehistory)) == Standing::Next
     }
 
     fn may_wait(&self, item: &Item, now: Timestamp) -> bool {

@@ -1,6 +1,6 @@
 //! The loop of a consumer: fetch, apply in lanes, acknowledge.
 
-use std::collections::{BinaryHeap, HashSet};
+use std::collections::{BinaryHeap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use chapar_core::machine::lanes::Lanes;
 use chapar_core::port::{
     Delivery, Subscription, SubscriptionSpec, Token, Transport, TransportError,
 };
-use chapar_sql::StoreError;
+use chapar_sql::{InboxFloor, StoreError};
 use jiff::Timestamp;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
@@ -33,6 +33,8 @@ pub(crate) struct Runner {
     pub(crate) stop: CancellationToken,
     /// The deprecated topics that were warned of.
     pub(crate) warned: Arc<Mutex<HashSet<String>>>,
+    /// Where the consumer came in on its topics.
+    pub(crate) floors: Arc<Mutex<HashMap<String, InboxFloor>>>,
 }
 
 const ACK_DEADLINE: Duration = Duration::from_secs(60);
@@ -162,9 +164,15 @@ impl Runner {
                 if !fetched.is_empty() {
                     round.largest /= 2;
                 }
+                let mut items = Vec::with_capacity(fetched.len());
                 for delivery in fetched {
                     self.warn_of_deprecation(&delivery);
-                    let item = self.item(delivery).await;
+                    items.push(self.item(delivery).await);
+                }
+                if let Err(error) = self.note_floors(&items).await {
+                    warn!(consumer = self.consumer.name, %error, "cannot note where it came in");
+                }
+                for item in items {
                     let key = item.arrival.ordering_key.clone().filter(|_| self.consumer.ordered);
                     let tenant = item.arrival.tenant.clone();
                     round.bytes += item.arrival.body.len();
@@ -282,7 +290,6 @@ impl Runner {
                     .chain(failed.followers.iter().cloned())
                     .collect();
                 match self.judge(failed).await {
-                    Ok(Verdict::Dealt(items)) => done.dealt.extend(items),
                     Ok(Verdict::GoOn { dealt, rest }) => {
                         done.dealt.extend(dealt);
                         pending.extend(rest);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chapar::core::Aggregate;
 use chapar::core::machine::failure::FailurePolicy;
@@ -17,6 +17,7 @@ on_each_store!(
     three_topics_of_a_key_are_applied_in_commit_order_by_two_processes,
     an_event_that_waits_holds_up_no_other_key,
     what_never_comes_is_waited_for_and_then_left_out_and_taken_when_it_comes,
+    what_is_older_than_the_consumer_is_not_waited_for,
     a_parked_key_keeps_its_order_over_topics,
     an_old_event_that_the_inbox_has_forgotten_is_recorded_and_not_applied,
     versions_are_waited_for_accepted_or_fetched,
@@ -145,6 +146,29 @@ async fn what_never_comes_is_waited_for_and_then_left_out_and_taken_when_it_come
     assert_eq!(running.metrics().consumer("c").gaps(), 1);
     spread.let_go().await;
     eventually("it is taken late", async || house.applied("a").await == [2, 1]).await;
+    stop(running).await;
+}
+
+async fn what_is_older_than_the_consumer_is_not_waited_for(house: House) {
+    let spread = Arc::new(house.spread().keep_back(HELD));
+    let limit = Duration::from_millis(300);
+    let consumer = three_topics().on_gap(Gap::Wait { limit });
+    let running = house.relay(&spread, Some(consumer)).await;
+    for key in 0..10 {
+        house.append_to(HELD, &format!("k{key}"), 1, None).await;
+    }
+    eventually("the history is over", async || spread.kept() == 10).await;
+    spread.lose();
+    house.append_to(HELD, "new", 1, None).await;
+    eventually("it has come in", async || house.applied("new").await == [1]).await;
+    let came_in = Instant::now();
+    eventually("it is past its start", async || came_in.elapsed() > limit).await;
+    for key in 0..10 {
+        let key = format!("k{key}");
+        house.append_to(CONFIRMED, &key, 2, None).await;
+        eventually("it goes at once", async || house.applied(&key).await == [2]).await;
+    }
+    assert_eq!(running.metrics().consumer("c").gaps(), 0, "nothing of its time is missing");
     stop(running).await;
 }
 

@@ -110,6 +110,11 @@ impl Spread {
         self.slow.lock().unwrap().as_ref().map_or(0, |(_, kept)| kept.len())
     }
 
+    /// Delivers from now on, and never what was kept back.
+    pub(crate) fn lose(&self) {
+        *self.slow.lock().unwrap() = None;
+    }
+
     pub(crate) async fn let_go(&self) {
         let kept = self.slow.lock().unwrap().take().map_or(Vec::new(), |(_, kept)| kept);
         for receipt in self.log.publish(kept).await {

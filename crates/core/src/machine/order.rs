@@ -61,6 +61,19 @@ impl Place {
         }
     }
 
+    /// The same place, without what it comes after on other topics where that is `prehistory`:
+    /// older than anything its reader will ever get.
+    pub fn without(&self, prehistory: impl Fn(&str, i64) -> bool) -> Self {
+        let mut place = self.clone();
+        place.after.retain(|(line, number)| !prehistory(line, *number));
+        place
+    }
+
+    /// Its number, if a relay has stamped it.
+    pub fn stamped(&self) -> Option<i64> {
+        (self.scale == Scale::Stamp).then_some(self.number)
+    }
+
     /// Whether the number of one says which of two comes first.
     pub fn comparable(&self, other: &Place) -> bool {
         self.scale == other.scale && (self.scale == Scale::Stamp || self.line == other.line)
@@ -162,6 +175,15 @@ mod tests {
         let mut progress = Progress::default();
         progress.pass(&stamped("a", "100"));
         assert_eq!(progress.standing(&stamped("b", "1")), Standing::Next);
+    }
+
+    #[test]
+    fn what_is_older_than_the_reader_is_not_waited_for() {
+        let progress = Progress::default();
+        let place = stamped("b", "9 a=3 c=7");
+        let before = |floor: i64| place.without(|_, number| number < floor);
+        assert_eq!(progress.standing(&before(7)), Standing::Early);
+        assert_eq!(progress.standing(&before(8)), Standing::Next);
     }
 
     #[test]

@@ -23,6 +23,17 @@ create table chapar.inbox_holes (
 );
 call chapar.protect('chapar.inbox_holes');
 
+-- Where a consumer came in on a topic: what the relay has numbered lower is older than its
+-- subscription, and not waited for.
+create table chapar.inbox_floors (
+    consumer  text not null,
+    topic     text not null,
+    first_seq bigint not null,
+    since     timestamptz not null default clock_timestamp(),
+    primary key (consumer, topic)
+);
+grant select, insert, update, delete on chapar.inbox_floors to chapar_engine;
+
 -- Intents that a consumer has carried out, and what it answered.
 create table chapar.inbox_intents (
     consumer        text not null,

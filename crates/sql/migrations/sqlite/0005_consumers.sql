@@ -21,6 +21,16 @@ create table chapar_inbox_holes (
     primary key (consumer, tenant, ordering_key, line, low)
 ) strict, without rowid;
 
+-- Where a consumer came in on a topic: what the relay has numbered lower is older than its
+-- subscription, and not waited for.
+create table chapar_inbox_floors (
+    consumer  text not null,
+    topic     text not null,
+    first_seq integer not null,
+    since     integer not null,
+    primary key (consumer, topic)
+) strict, without rowid;
+
 -- Intents that a consumer has carried out, and what it answered.
 create table chapar_inbox_intents (
     consumer        text not null,

@@ -1,5 +1,7 @@
 //! How far a consumer has come with its keys, and what it left out on the way.
 
+use jiff::Timestamp;
+
 use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
@@ -23,7 +25,47 @@ pub struct InboxHole {
     pub high: i64,
 }
 
+/// Where a consumer came in on a topic.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the table")]
+pub struct InboxFloor {
+    pub topic: String,
+    pub first_seq: i64,
+    pub since: Timestamp,
+}
+
 impl Conn<'_> {
+    /// Notes a number that a consumer has got on a topic; only a lower one than before changes
+    /// anything.
+    pub async fn lower_floor(
+        &mut self,
+        consumer: &str,
+        topic: &str,
+        seq: i64,
+        now: Timestamp,
+    ) -> Result<(), StoreError> {
+        static LOWER: Statement = Statement::new(
+            "insert into chapar.inbox_floors as f (consumer, topic, first_seq, since) \
+             values ($1, $2, $3, $4) on conflict (consumer, topic) do update \
+             set first_seq = excluded.first_seq, since = excluded.since \
+             where f.first_seq > excluded.first_seq",
+        );
+        self.run(&LOWER, vec![consumer.into(), topic.into(), seq.into(), now.into()]).await?;
+        Ok(())
+    }
+
+    /// Where a consumer came in on its topics.
+    pub async fn floors(&mut self, consumer: &str) -> Result<Vec<InboxFloor>, StoreError> {
+        static FLOORS: Statement = Statement::new(
+            "select topic, first_seq, since from chapar.inbox_floors where consumer = $1",
+        );
+        let rows = self.query(&FLOORS, vec![consumer.into()]).await?;
+        let floor = |row: &crate::Row| {
+            Ok(InboxFloor { topic: row.get(0)?, first_seq: row.get(1)?, since: row.get(2)? })
+        };
+        rows.iter().map(floor).collect()
+    }
+
     /// How far a consumer has come with some keys of a tenant.
     pub async fn inbox_marks(
         &mut self,
