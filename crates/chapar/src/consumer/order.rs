@@ -5,6 +5,7 @@ use std::sync::MutexGuard;
 use std::time::Duration;
 
 use chapar_core::Envelope;
+use chapar_core::machine::failure::FailureKind;
 use chapar_core::machine::order::{Place, Progress, Standing};
 use chapar_core::machine::stamps::{HEADER, Stamp};
 use chapar_sql::{InboxFloor, InboxHole, InboxMark, StoreError, Tx};
@@ -201,7 +202,13 @@ impl Runner {
         self.metrics.add_gaps(1);
         if let Gap::Fetch { fetch, .. } = &self.consumer.gap {
             let missing = Missing { key: key.to_owned(), number: place.number };
-            fetch(missing, cx).await?;
+            if let Ok(envelope) = &item.envelope {
+                cx.turn_to(envelope.clone(), false);
+            }
+            let limit = self.consumer.timeout;
+            let late =
+                || Failure::new(FailureKind::Timeout, format!("fetching took over {limit:?}"));
+            tokio::time::timeout(limit, fetch(missing, cx)).await.map_err(|_| late())??;
         }
         Ok(())
     }
