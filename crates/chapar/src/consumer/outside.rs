@@ -7,7 +7,7 @@ use chapar_core::port::BoxFuture;
 
 use crate::consumer::batch::Item;
 use crate::consumer::runner::Runner;
-use crate::consumer::{Consumer, Handler};
+use crate::consumer::{Consumer, Handler, Handling};
 use crate::cx::Cx;
 use crate::failure::Failure;
 use crate::push::Endpoint;
@@ -28,7 +28,7 @@ impl Consumer {
         for topic in topics.into_iter().map(Into::into) {
             let handler: Arc<Handler> =
                 Arc::new(|_, _: &mut Cx| -> BoxFuture<'_, _> { Box::pin(async { Ok(()) }) });
-            self.handlers.insert(topic.clone(), handler);
+            self.handlers.insert(topic.clone(), Handling::Each(handler));
             self.outside.insert(topic, endpoint.clone());
         }
         self
