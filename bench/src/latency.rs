@@ -16,6 +16,8 @@ use crate::append::{backbone, business, draft};
 use crate::measure::{Spread, table};
 use crate::place::{Place, Relay};
 
+const STREAM: &str = "RESERVATION";
+
 /// What is measured.
 #[derive(Debug, Clone)]
 pub struct Options {
@@ -138,7 +140,12 @@ async fn turn(options: &Options, place: &Place, store: &Store, next: &mut u64) -
     let total = each * HANDS;
     *next += total;
     let note = Arc::new("x".repeat(420));
-    let arrived = tokio::spawn(read(context, total, first));
+    // The stream comes into being with the first event.
+    let last = match context.get_stream(STREAM).await {
+        Ok(stream) => stream.cached_info().state.last_sequence,
+        Err(_) => 0,
+    };
+    let arrived = tokio::spawn(read(context, total, last + 1));
     let began = Instant::now();
     let mut hands = tokio::task::JoinSet::new();
     for hand in 0..HANDS {
@@ -184,15 +191,16 @@ async fn turn(options: &Options, place: &Place, store: &Store, next: &mut u64) -
 async fn read(
     context: async_nats::jetstream::Context,
     total: u64,
-    from: u64,
+    start_sequence: u64,
 ) -> Result<Vec<(u64, Instant)>> {
     let stream = loop {
-        match context.get_stream("RESERVATION").await {
+        match context.get_stream(STREAM).await {
             Ok(stream) => break stream,
             Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
         }
     };
-    let config = OrderedConfig { deliver_policy: DeliverPolicy::New, ..Default::default() };
+    let deliver_policy = DeliverPolicy::ByStartSequence { start_sequence };
+    let config = OrderedConfig { deliver_policy, ..Default::default() };
     let mut messages = stream.create_consumer(config).await?.messages().await?;
     let mut seen = Vec::with_capacity(total as usize);
     while (seen.len() as u64) < total {
@@ -203,10 +211,7 @@ async fn read(
         let body = std::str::from_utf8(&message.payload)?;
         let (_, number) = body.split_once("\"n\":").context("not one of ours")?;
         let digits: String = number.chars().take_while(char::is_ascii_digit).collect();
-        let n: u64 = digits.parse()?;
-        if n >= from {
-            seen.push((n, at));
-        }
+        seen.push((digits.parse()?, at));
     }
     ensure!(seen.len() as u64 == total, "events are missing");
     Ok(seen)

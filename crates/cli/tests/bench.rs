@@ -4,6 +4,7 @@
 
 use std::process::{Command, Output};
 
+use chapar_testkit::{need, servers};
 use serde_json::Value;
 
 fn bench(args: &[&str]) -> Output {
@@ -35,4 +36,27 @@ fn validate_reports_its_figures_as_json_and_as_a_table() {
 fn a_wrong_option_is_a_wrong_usage() {
     assert_eq!(bench(&["validate", "--turn-ms", "0"]).status.code(), Some(2));
     assert_eq!(bench(&["nothing"]).status.code(), Some(2));
+}
+
+#[test]
+fn the_relay_the_append_and_the_way_to_the_broker_are_measured_on_real_servers() {
+    need!(servers::postgres());
+    need!(servers::nats());
+    let report = |args: &[&str]| {
+        let output = bench(&[args, &["--rounds", "1", "--format", "json"]].concat());
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice::<Value>(&output.stdout).unwrap()
+    };
+    let positive = |report: &Value, figures: &[&str]| {
+        for figure in figures {
+            assert!(report[figure].as_f64().is_some_and(|figure| figure > 0.0), "{report}");
+        }
+    };
+    let relay = report(&["relay", "--events", "3000", "--naive-seconds", "1"]);
+    positive(&relay, &["ratio", "ratio_stamped", "events_per_s", "raw_per_s", "naive_factor"]);
+    positive(&relay, &["naive_eager_factor", "peak_rss_mib", "cpu_s_per_million"]);
+    let append = report(&["append", "--turn-ms", "100"]);
+    assert!(append["loss_32"].is_number(), "{append}");
+    let latency = report(&["latency", "--rate", "100", "--turn-ms", "1000"]);
+    positive(&latency, &["p50_ms", "p99_ms", "transaction_p99_ms", "p99_over_transaction"]);
 }
