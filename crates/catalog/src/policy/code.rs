@@ -29,7 +29,7 @@ const PUBLISHING: &[&str] = &["emit(", "append(", "append_batch(", "Draft::new("
 ///
 /// It is looked through as text. Found is what stands there in so many words: a subject in
 /// quotes, a type of [`Event`](chapar_core::Event) among the arguments of `emit`, `append` and
-/// `Draft::new`, an `impl Event` without an `intent`, the mark of a vendor. Not found is what
+/// `Draft::new`, an `impl Event` without an `intent` that somebody wrote, the mark of a vendor. Not found is what
 /// only running the program could tell: a subject that is put together, an event that comes in
 /// a variable. Those are refused when the program runs. Comments on lines of their own do not
 /// count.
@@ -150,7 +150,7 @@ impl<'a> Code<'a> {
                 }
             }
         }
-        if demands {
+        if demands && !file.is_generated() {
             for at in file.text.words("Event for ") {
                 let block = block(file.text.clean(), at);
                 if block.contains("SUBJECT") && !block.contains("fn intent") {
@@ -210,6 +210,13 @@ impl<'a> Code<'a> {
 impl File<'_> {
     fn place(&self, at: usize) -> Place {
         self.source.place(at)
+    }
+
+    /// Whether `chapar catalog rust` has written it. Where an event may happen more than once for
+    /// its key, only whoever emits it knows what is meant, and says so there.
+    fn is_generated(&self) -> bool {
+        let mut lines = self.source.text().lines().take(2);
+        lines.any(|line| line.starts_with("//! `chapar catalog rust`"))
     }
 
     /// A draft and `chapar.emit` must be given a key; typed events bring theirs.
