@@ -128,7 +128,7 @@ impl Chapar {
     /// `tokio-postgres`. Run [`Append::CALL`] in it for each of the answers, which are sorted by
     /// key so that no two transactions wait for each other:
     ///
-    /// ```ignore
+    /// ```text
     /// for event in chapar.prepare(drafts)? {
     ///     tx.query_one(Append::CALL, &[&event.event_id, &event.tenant, /* … */]).await?;
     /// }
