@@ -44,6 +44,18 @@ impl At {
         Cursor(serde_json::to_string(self).unwrap_or_default())
     }
 
+    /// Whether the same is read next from here as from there.
+    pub(super) fn is_where(&self, other: &At) -> bool {
+        let place = |at: &At| (at.seen.clone(), at.seen_xid, at.seen_seq, at.after);
+        place(self) == place(other) && self.window == other.window
+    }
+
+    pub(super) fn take_floor(&mut self, other: &At) {
+        self.floor = other.floor;
+        self.floor_xid = other.floor_xid;
+        self.floor_next = other.floor_next;
+    }
+
     /// The window is read to its end.
     pub(super) fn close(&mut self) {
         let Some(window) = self.window.take() else { return };

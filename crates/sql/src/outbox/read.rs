@@ -93,8 +93,10 @@ async fn on_postgres(
                 at.close();
             }
         }
-        next.push(moved(track, at.to_cursor()));
+        next.push((track, at));
     }
+    share_floors(&mut next);
+    let next = next.iter().map(|(track, at)| moved(track, at.to_cursor())).collect();
     if any_parked {
         const BEHIND: &str = "select distinct ordering_key from chapar.outbox_parked \
              where ordering_key = any($1)";
@@ -104,6 +106,22 @@ async fn on_postgres(
         mark_behind(&mut rows, &behind.into_iter().collect());
     }
     Ok(Chunk { rows, tracks: next })
+}
+
+/// Tracks at the same place may differ in how much lies behind them for good: the least is right
+/// for all.
+fn share_floors(places: &mut [(&Track, At)]) {
+    for n in 1..places.len() {
+        let (before, rest) = places.split_at_mut(n);
+        let (_, at) = &mut rest[0];
+        for (_, other) in before {
+            if at.is_where(other) && at.floor > other.floor {
+                at.take_floor(other);
+            } else if at.is_where(other) {
+                other.take_floor(at);
+            }
+        }
+    }
 }
 
 fn mark_behind(rows: &mut [OutboxRow], keys: &HashSet<String>) {
