@@ -255,6 +255,13 @@ async fn shards_of_different_places_come_together_and_miss_nothing(house: House)
         round(n).await;
     }
     assert_eq!(b.tracks.len(), 1, "they travel together again");
+    let mut tx = house.store.begin_engine().await.unwrap();
+    let tracks = match house.store.backend() {
+        chapar_sql::Backend::Postgres => "select count(*) from chapar.tracks",
+        chapar_sql::Backend::Sqlite => "select count(*) from chapar_tracks",
+    };
+    assert_eq!(count(&tx.fetch(tracks, vec![]).await.unwrap()), 1, "and leave nothing behind");
+    drop(tx);
     assert_eq!(read.len(), 160);
     assert_eq!(read.iter().collect::<HashSet<_>>().len(), 160);
     for key in &keys {

@@ -33,9 +33,6 @@ pub(super) async fn lease(
         Statement::new("update chapar.shards set epoch = null, track = $1 where shard = any($2)");
     static TAKE: Statement =
         Statement::new("update chapar.shards set epoch = $3, track = $1 where shard = any($2)");
-    static FORGET: Statement = Statement::new(
-        "delete from chapar.tracks where track not in (select track from chapar.shards)",
-    );
     let kept = match epoch {
         Some(epoch) if prolong(conn, epoch, ttl).await? => Some(epoch),
         _ => None,
@@ -66,7 +63,7 @@ pub(super) async fn lease(
             conn.run(&TAKE, vec![copy.into(), shards.into(), epoch.into()]).await?;
         }
     }
-    conn.run(&FORGET, vec![]).await?;
+    forget_tracks(conn).await?;
     Ok(Lease { epoch, tracks: tracks(conn, epoch).await? })
 }
 
@@ -100,6 +97,15 @@ pub(super) async fn bury(conn: &mut Conn<'_>, epochs: Vec<i64>) -> Result<(), St
         conn.run(&BURY, vec![epochs.clone().into()]).await?;
         conn.run(&FREE, vec![epochs.into()]).await?;
     }
+    Ok(())
+}
+
+/// Tracks that no shard is on any more.
+pub(super) async fn forget_tracks(conn: &mut Conn<'_>) -> Result<(), StoreError> {
+    static FORGET: Statement = Statement::new(
+        "delete from chapar.tracks where track not in (select track from chapar.shards)",
+    );
+    conn.run(&FORGET, vec![]).await?;
     Ok(())
 }
 

@@ -213,7 +213,10 @@ async fn write_track(
         conn.run(&REPLACE, vec![track.id.into(), before.into()]).await?;
     }
     let shards: Vec<i64> = track.shards.iter().map(|shard| i64::from(*shard)).collect();
-    conn.run(&JOIN, vec![track.id.into(), shards.into()]).await?;
+    if conn.run(&JOIN, vec![track.id.into(), shards.into()]).await? > 0 {
+        // What is left behind would hold the floor down.
+        lease::forget_tracks(conn).await?;
+    }
     Ok(())
 }
 
