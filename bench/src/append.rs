@@ -1,6 +1,5 @@
 //! What an append costs the transaction it is part of, and what each guarantee adds to that.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -8,17 +7,20 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use chapar::core::Aggregate;
 use chapar::core::dialect::Melmastoon;
+use chapar::sql::Append;
 use chapar::{Chapar, Draft, Payload, Producer, Profile, Store, StoreOptions};
 use serde::Serialize;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgPool, Postgres, Transaction};
 use tokio::task::JoinSet;
 
-use crate::measure::{Contestant, Spread, interleaved, table};
+use crate::measure::{Rounds, Spread, sliced, table};
 use crate::place::Place;
 
 pub(crate) const SUBJECT: &str = "melmastoon.reservation.booking.modified.v1";
 const CONNECTIONS: [usize; 3] = [1, 8, 32];
+/// Whatever else the machine does meets all contestants in turns as short as this.
+const SLICE: Duration = Duration::from_millis(200);
 
 /// What is measured.
 #[derive(Debug, Clone)]
@@ -40,6 +42,12 @@ pub struct Report {
     pub loss_8: f64,
     /// What thirty-two lose.
     pub loss_32: f64,
+    /// The same for an append that is sent together with the commit, over `tokio-postgres`.
+    pub pipelined_loss_1: f64,
+    /// Over eight connections.
+    pub pipelined_loss_8: f64,
+    /// Over thirty-two.
+    pub pipelined_loss_32: f64,
     /// On SQLite, a hundred events in a transaction over the bare insert of the same bytes.
     pub sqlite_over_bare: f64,
     /// How many rounds.
@@ -57,21 +65,31 @@ pub struct Line {
     pub connections: usize,
     /// Transactions per second.
     pub per_s: Spread,
-    /// What it loses against the bare transaction, within each round.
-    pub loss: f64,
+    /// What it loses against the bare transaction of its driver, within each round.
+    pub loss: Spread,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Way {
     Bare,
     Bytes,
     Unordered,
     Ordered,
     Full,
+    OtherBare,
+    Pipelined,
 }
 
 impl Way {
-    const ALL: [Way; 5] = [Way::Bare, Way::Bytes, Way::Unordered, Way::Ordered, Way::Full];
+    const ALL: [Way; 7] = [
+        Way::Bare,
+        Way::Bytes,
+        Way::Unordered,
+        Way::Ordered,
+        Way::Full,
+        Way::OtherBare,
+        Way::Pipelined,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -80,56 +98,78 @@ impl Way {
             Way::Unordered => "append, unordered",
             Way::Ordered => "append, ordered",
             Way::Full => "append, ordered, idempotent",
+            Way::OtherBare => "tokio-postgres, the row alone",
+            Way::Pipelined => "the same, and all of append with the commit",
         }
     }
+
+    /// What it is compared to.
+    fn bare(self) -> Way {
+        match self {
+            Way::OtherBare | Way::Pipelined => Way::OtherBare,
+            _ => Way::Bare,
+        }
+    }
+}
+
+/// A way over some connections.
+struct Entry {
+    name: &'static str,
+    way: Way,
+    connections: usize,
 }
 
 /// Measures it.
 pub fn run(options: &Options) -> Result<Report> {
     let runtime = tokio::runtime::Runtime::new()?;
     let bench = Arc::new(runtime.block_on(Bench::prepare(options))?);
-    let mut names: Vec<(&'static str, Way, usize)> = Vec::new();
-    for connections in CONNECTIONS {
-        for way in Way::ALL {
+    let entries: Vec<Entry> = CONNECTIONS
+        .into_iter()
+        .flat_map(|connections| Way::ALL.map(|way| (way, connections)))
+        .map(|(way, connections)| {
             let name = format!("{} × {connections}", way.name()).leak();
-            names.push((name, way, connections));
-        }
-    }
-    let mut contestants: Vec<Contestant<'_>> = names
-        .iter()
-        .map(|(name, way, connections)| {
-            let (bench, runtime) = (bench.clone(), &runtime);
-            Contestant::new(name, move || {
-                runtime.block_on(bench.clone().turn(*way, *connections, options.turn))
-            })
+            Entry { name, way, connections }
         })
         .collect();
-    contestants
-        .push(Contestant::new("sqlite, bare", || runtime.block_on(sqlite(false, options.turn))));
-    contestants
-        .push(Contestant::new("sqlite, append", || runtime.block_on(sqlite(true, options.turn))));
-    let rounds = interleaved(&mut contestants, options.rounds)?;
-    drop(contestants);
-    let mut losses: BTreeMap<(usize, Way), f64> = BTreeMap::new();
-    let mut lines = Vec::new();
-    for (name, way, connections) in &names {
-        let bare = names.iter().find(|(_, way, n)| *way == Way::Bare && n == connections);
-        let (bare, ..) = bare.context("the bare one runs too")?;
-        let over = rounds.over(name, bare).context("it ran")?;
-        let loss = 1.0 - over.median;
-        losses.insert((*connections, *way), loss);
-        let per_s = rounds.of(name).context("it ran")?;
-        lines.push(Line { name: way.name(), connections: *connections, per_s, loss });
-    }
-    let loss = |connections| losses.get(&(connections, Way::Full)).copied().unwrap_or(f64::NAN);
-    let sqlite = rounds.over("sqlite, append", "sqlite, bare").context("SQLite ran")?;
-    Ok(Report {
-        loss_1: loss(1),
-        loss_8: loss(8),
-        loss_32: loss(32),
-        sqlite_over_bare: sqlite.median,
+    let rounds = sliced(entries.iter().map(|entry| entry.name).collect(), options.rounds, || {
+        runtime.block_on(bench.clone().round(options.turn))
+    })?;
+    let sqlite = sliced(vec!["bare", "append"], options.rounds, || {
+        let turn = |append| runtime.block_on(sqlite(append, options.turn));
+        Ok(vec![turn(false)?, turn(true)?])
+    })?;
+    report(&entries, &rounds, &sqlite).context("every contestant has run")
+}
+
+fn report(entries: &[Entry], rounds: &Rounds, sqlite: &Rounds) -> Option<Report> {
+    let named = |way: Way, connections: usize| {
+        let entry = entries.iter().find(|e| e.way == way && e.connections == connections);
+        entry.map(|entry| entry.name)
+    };
+    let loss = |way: Way, connections| {
+        let over = rounds.over(named(way, connections)?, named(way.bare(), connections)?)?;
+        Some(Spread { median: 1.0 - over.median, min: 1.0 - over.max, max: 1.0 - over.min })
+    };
+    let line = |entry: &Entry| {
+        Some(Line {
+            name: entry.way.name(),
+            connections: entry.connections,
+            per_s: rounds.of(entry.name)?,
+            loss: loss(entry.way, entry.connections)?,
+        })
+    };
+    let full = |connections| Some(loss(Way::Full, connections)?.median);
+    let pipelined = |connections| Some(loss(Way::Pipelined, connections)?.median);
+    Some(Report {
+        loss_1: full(1)?,
+        loss_8: full(8)?,
+        loss_32: full(32)?,
+        pipelined_loss_1: pipelined(1)?,
+        pipelined_loss_8: pipelined(8)?,
+        pipelined_loss_32: pipelined(32)?,
+        sqlite_over_bare: sqlite.over("append", "bare")?.median,
         rounds: rounds.len(),
-        contestants: lines,
+        contestants: entries.iter().map(line).collect::<Option<_>>()?,
     })
 }
 
@@ -145,33 +185,47 @@ impl Report {
                     line.connections.to_string(),
                     format!("{:.0}", line.per_s.median),
                     format!("{:.0} – {:.0}", line.per_s.min, line.per_s.max),
-                    format!("{:.2}", line.loss),
+                    format!("{:.2}", line.loss.median),
+                    format!("{:.2} – {:.2}", line.loss.min, line.loss.max),
                 ]
             })
             .collect();
-        table(&["with the transaction goes", "connections", "per second", "spread", "loss"], &rows)
-            + &format!(
-                "\nmedian of {} rounds in turns. SQLite, 100 events in a transaction: {:.2} of the \
+        table(
+            &["with the transaction goes", "connections", "per second", "spread", "loss", "spread"],
+            &rows,
+        ) + &format!(
+            "\nmedian of {} rounds in turns. SQLite, 100 events in a transaction: {:.2} of the \
                  bare insert of the same bytes.\n",
-                self.rounds, self.sqlite_over_bare
-            )
+            self.rounds, self.sqlite_over_bare
+        )
     }
 }
 
 struct Bench {
-    place: Place,
+    _place: Place,
     chapar: Chapar,
     next: AtomicU64,
     note: String,
+    /// One for each number of connections.
+    pools: Vec<PgPool>,
+    clients: Vec<Arc<Other>>,
 }
+
+/// A connection of another driver.
+struct Other {
+    client: tokio_postgres::Client,
+    business: tokio_postgres::Statement,
+    append: tokio_postgres::Statement,
+}
+
+const BUSINESS: &str = "insert into bench_orders (id, tenant, note) values ($1, $2, $3)";
 
 impl Bench {
     async fn prepare(options: &Options) -> Result<Self> {
         let place = Place::of_database(options.store.as_deref()).await?;
         let store = Store::open(&place.store, &StoreOptions::default()).await?;
         let chapar = backbone(store)?;
-        let bench = Bench { place, chapar, next: AtomicU64::new(0), note: "x".repeat(420) };
-        let mut tx = bench.chapar.store().begin_raw().await?;
+        let mut tx = chapar.store().begin_raw().await?;
         for table in [
             "create table if not exists bench_orders (id bigint primary key, tenant text not null, note text not null)",
             "create table if not exists bench_bytes (id bigint generated always as identity primary key, key text not null, body bytea not null)",
@@ -179,25 +233,54 @@ impl Bench {
             tx.execute(table, vec![]).await?;
         }
         tx.commit().await?;
-        Ok(bench)
+        let mut pools = Vec::new();
+        for connections in CONNECTIONS {
+            let most = connections as u32;
+            let pool = PgPoolOptions::new().max_connections(most).min_connections(most);
+            pools.push(pool.connect(&place.store).await?);
+        }
+        let mut clients = Vec::new();
+        for _ in 0..CONNECTIONS[CONNECTIONS.len() - 1] {
+            clients.push(Arc::new(Other::connect(&place.store).await?));
+        }
+        let note = "x".repeat(420);
+        Ok(Bench { _place: place, chapar, next: AtomicU64::new(0), note, pools, clients })
     }
 
-    /// Runs transactions on some connections for a while; returns how many per second.
-    async fn turn(self: Arc<Self>, way: Way, connections: usize, time: Duration) -> Result<f64> {
-        let most = connections as u32;
-        let pool = PgPoolOptions::new()
-            .max_connections(most)
-            .min_connections(most)
-            .connect(&self.place.store)
-            .await?;
+    /// All contestants in turns of a slice each, until each has had its time; how many
+    /// transactions per second each of them did.
+    async fn round(self: Arc<Self>, time: Duration) -> Result<Vec<f64>> {
+        let slices = (time.as_secs_f64() / SLICE.as_secs_f64()).ceil().max(1.0) as u32;
+        let mut rates = Vec::new();
+        for at in 0..CONNECTIONS.len() {
+            let mut done = [0u64; Way::ALL.len()];
+            let mut taken = [Duration::ZERO; Way::ALL.len()];
+            for _ in 0..slices {
+                for (n, way) in Way::ALL.into_iter().enumerate() {
+                    let began = Instant::now();
+                    done[n] += self.clone().slice(way, at).await?;
+                    taken[n] += began.elapsed();
+                }
+            }
+            rates.extend(done.iter().zip(taken).map(|(n, time)| *n as f64 / time.as_secs_f64()));
+        }
+        Ok(rates)
+    }
+
+    async fn slice(self: Arc<Self>, way: Way, at: usize) -> Result<u64> {
         let began = Instant::now();
         let mut hands = JoinSet::new();
-        for hand in 0..connections {
-            let (bench, pool) = (self.clone(), pool.clone());
+        for hand in 0..CONNECTIONS[at] {
+            let bench = self.clone();
             hands.spawn(async move {
                 let mut done = 0u64;
-                while began.elapsed() < time {
-                    bench.transaction(&pool, way, hand).await?;
+                while began.elapsed() < SLICE {
+                    match way {
+                        Way::OtherBare | Way::Pipelined => {
+                            bench.other_transaction(&bench.clients[hand], way).await?;
+                        }
+                        _ => bench.transaction(&bench.pools[at], way, hand).await?,
+                    }
                     done += 1;
                 }
                 anyhow::Ok(done)
@@ -207,9 +290,7 @@ impl Bench {
         while let Some(hand) = hands.join_next().await {
             done += hand??;
         }
-        let rate = done as f64 / began.elapsed().as_secs_f64();
-        pool.close().await;
-        Ok(rate)
+        Ok(done)
     }
 
     async fn transaction(&self, pool: &PgPool, way: Way, hand: usize) -> Result<()> {
@@ -217,7 +298,6 @@ impl Bench {
         let mut tx = pool.begin().await?;
         business(&mut tx, n as i64).await?;
         match way {
-            Way::Bare => {}
             Way::Bytes => {
                 sqlx::query("insert into bench_bytes (key, body) values ($1, $2)")
                     .bind(format!("k{hand}"))
@@ -234,9 +314,56 @@ impl Bench {
                 };
                 self.chapar.append(&mut tx, draft).await?;
             }
+            _ => {}
         }
         tx.commit().await?;
         Ok(())
+    }
+
+    /// The commit does not wait for the answer to the append: should that fail, it rolls back.
+    async fn other_transaction(&self, on: &Other, way: Way) -> Result<()> {
+        let n = self.next.fetch_add(1, Ordering::Relaxed);
+        on.client.batch_execute("begin").await?;
+        let (tenant, note) = (format!("t{}", n % 20), "two nights, late arrival");
+        on.client.execute(&on.business, &[&(n as i64), &tenant, &note]).await?;
+        if way == Way::OtherBare {
+            on.client.batch_execute("commit").await?;
+            return Ok(());
+        }
+        let draft = draft(n, &self.note)?.idempotency_key(format!("b{n}:modified"));
+        let events = self.chapar.prepare([draft])?;
+        let event = events.first().context("a draft gives an event")?;
+        let (shard, hash, body) = (event.home_shard(), &event.payload_hash[..], &event.body[..]);
+        let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 13] = [
+            &event.event_id,
+            &event.tenant,
+            &event.topic,
+            &event.ordering_key,
+            &shard,
+            &event.aggregate_type,
+            &event.aggregate_id,
+            &event.idempotency_key,
+            &hash,
+            &event.correlation_id,
+            &event.causation_id,
+            &event.headers,
+            &body,
+        ];
+        let append = on.client.query_one(&on.append, &parameters);
+        let (appended, committed) = tokio::join!(append, on.client.batch_execute("commit"));
+        appended?;
+        committed?;
+        Ok(())
+    }
+}
+
+impl Other {
+    async fn connect(url: &str) -> Result<Self> {
+        let (client, connection) = tokio_postgres::connect(url, tokio_postgres::NoTls).await?;
+        tokio::spawn(connection);
+        let business = client.prepare(BUSINESS).await?;
+        let append = client.prepare(Append::CALL).await?;
+        Ok(Other { client, business, append })
     }
 }
 
@@ -249,7 +376,7 @@ pub(crate) fn backbone(store: Store) -> Result<Chapar> {
 }
 
 pub(crate) async fn business(tx: &mut Transaction<'_, Postgres>, n: i64) -> Result<()> {
-    sqlx::query("insert into bench_orders (id, tenant, note) values ($1, $2, $3)")
+    sqlx::query(BUSINESS)
         .bind(n)
         .bind(format!("t{}", n % 20))
         .bind("two nights, late arrival")

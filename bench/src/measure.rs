@@ -91,6 +91,29 @@ pub fn interleaved(contestants: &mut [Contestant<'_>], rounds: usize) -> Result<
     Ok(Rounds { names: contestants.iter().map(|contestant| contestant.name).collect(), figures })
 }
 
+/// As [`interleaved`], for contestants that take their turns in small slices among themselves: a
+/// round gives the figure of each.
+pub fn sliced(
+    names: Vec<&'static str>,
+    rounds: usize,
+    mut round: impl FnMut() -> Result<Vec<f64>>,
+) -> Result<Rounds> {
+    ensure!(rounds > 0, "a benchmark needs at least one round");
+    let mut progress = Progress::start();
+    let mut figures = vec![Vec::with_capacity(rounds); names.len()];
+    for number in 0..=rounds {
+        match number {
+            0 => progress.say("warming up"),
+            _ => progress.say(&format!("round {number} of {rounds}")),
+        }
+        let of_round = round()?;
+        if number > 0 {
+            figures.iter_mut().zip(of_round).for_each(|(figures, figure)| figures.push(figure));
+        }
+    }
+    Ok(Rounds { names, figures })
+}
+
 impl Rounds {
     /// The figures of a contestant.
     pub fn of(&self, name: &str) -> Option<Spread> {

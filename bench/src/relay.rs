@@ -257,12 +257,13 @@ impl<'a> Bench<'a> {
     /// forgotten them.
     async fn rewind(&self, events: i64) -> Result<()> {
         const REWIND: &str = "update chapar.shards set epoch = null, track = 1; \
-            delete from chapar.relays; delete from chapar.tracks; delete from chapar.key_marks;";
+            delete from chapar.relays; delete from chapar.tracks; \
+            delete from chapar.marked; delete from chapar.key_marks;";
         let _ = self.context.delete_stream(STREAM).await;
         let mut conn = PgConnection::connect(&self.place.store).await?;
         let done = self.options.events - events;
         let cursor = format!(
-            "{{\"seen\":\"1:1:\",\"seen_xid\":1,\"seen_seq\":{done},\"after\":0,\"floor\":{done},\
+            "{{\"seen\":\"1:1:\",\"seen_xid\":1,\"seen_seq\":{done},\"seen_top\":{done},\"after\":0,\"floor\":{done},\
              \"floor_xid\":1,\"floor_next\":{done}}}"
         );
         sqlx::raw_sql("set role chapar_engine").execute(&mut conn).await?;

@@ -172,7 +172,7 @@ impl App {
             transport: transport.clone(),
             owner: self.owner.clone(),
             plan: Plan { retry: self.retry, ..Plan::default() },
-            stamped,
+            stamped: stamped.into_iter().collect(),
             metrics: metrics.clone(),
             stop: stop.clone(),
             chapar: chapar.clone(),

@@ -351,7 +351,7 @@ impl Chapar {
             #[serde(default)]
             ai_provenance: Option<serde_json::Value>,
         }
-        let Some(draft) = row.draft.take() else { return Ok(()) };
+        let Some(draft) = row.draft.take().map(|draft| *draft) else { return Ok(()) };
         let inner = &self.0;
         let refused = |violations: Violations| {
             inner.blocked.add(&violations, &inner.producer.service);

@@ -7,10 +7,12 @@ use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use chapar_core::machine::relay::{Asked, Do, Happened, Plan, Refusal, Relay as Machine, Sending};
+use chapar_core::machine::relay::{
+    Asked, Do, Happened, Plan, Reading, Refusal, Relay as Machine, Sending,
+};
 use chapar_core::machine::stamps::{self, Stamper};
 use chapar_core::port::{
-    Chunk, Fate, KeyMarks, Outbox, OutboxError, Outgoing, Settled, Track, Transport, TransportError,
+    Chunk, Fate, Outbox, OutboxError, Outgoing, Settled, Transport, TransportError,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -26,14 +28,15 @@ pub(crate) struct Relay {
     pub(crate) owner: String,
     pub(crate) plan: Plan,
     /// The topics whose order is stamped.
-    pub(crate) stamped: HashSet<String>,
+    pub(crate) stamped: Vec<String>,
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
 }
 
-/// Keys whose marks are remembered.
-const STAMPED_KEYS: usize = 50_000;
-const STAMPED_CHECKPOINT: Duration = Duration::from_millis(500);
+/// Keys whose marks are remembered, twice.
+const STAMPED_KEYS: usize = 20_000;
+/// Whoever takes over looks at the rows of about this long.
+const MARK_EVERY: Duration = Duration::from_secs(2);
 const DUE_ROWS: usize = 500;
 /// A transport that has not answered until then does not answer.
 const PUBLISH_PATIENCE: Duration = Duration::from_secs(30);
@@ -43,14 +46,11 @@ impl Relay {
         let started = Instant::now();
         let mut plan = self.plan.clone();
         plan.ordered_in_flight = self.transport.features().ordered_in_flight;
-        if !self.stamped.is_empty() {
-            // Most of what a checkpoint costs are the marks of its keys, and many come twice.
-            plan.checkpoint_every = plan.checkpoint_every.max(STAMPED_CHECKPOINT);
-        }
+        plan.mark_every = (!self.stamped.is_empty()).then_some(MARK_EVERY);
         let mut machine = Machine::new(plan);
         let mut nudges = self.chapar.store().nudges();
         let hands = Arc::new(Hands {
-            stamper: Mutex::new(Stamper::new(self.stamped.clone(), STAMPED_KEYS)),
+            stamper: Mutex::new(Stamper::new(&self.stamped, STAMPED_KEYS)),
             lease: self.plan.lease,
             relay: self,
         });
@@ -108,9 +108,9 @@ impl Hands {
             Do::Renew(epoch) => {
                 answer(Asked::Renew, outbox.renew(epoch, self.lease).await, Happened::Renewed)
             }
-            Do::Read { tracks, limit, fresh } => {
-                let read = self.read(&tracks, limit, fresh).await;
-                answer(Asked::Read, read, |(chunk, marks)| Happened::Read(chunk, marks))
+            Do::Read(reading) => {
+                let read = self.read(&reading).await;
+                answer(Asked::Read, read, |(chunk, full)| Happened::Read { chunk, full })
             }
             Do::Due(epoch) => answer(Asked::Due, outbox.due(epoch, DUE_ROWS).await, Happened::Due),
             Do::Publish(batch) => self.publish(batch).await,
@@ -120,6 +120,10 @@ impl Hands {
                     self.count_quarantined(checkpoint.parks.iter().map(|park| &park.fate));
                 }
                 answer(Asked::Checkpoint, written, |()| Happened::Checkpointed)
+            }
+            Do::Mark(epoch, tracks) => {
+                let marked = outbox.mark(epoch, &tracks, &self.relay.stamped).await;
+                answer(Asked::Mark, marked, |()| Happened::Marked)
             }
             Do::Settle(epoch, settled) => {
                 let written = outbox.settle(epoch, &settled).await;
@@ -140,26 +144,25 @@ impl Hands {
         }
     }
 
-    async fn read(
-        &self,
-        tracks: &[Track],
-        limit: usize,
-        fresh: bool,
-    ) -> Result<(Chunk, Vec<KeyMarks>), OutboxError> {
-        let mut chunk = self.relay.outbox.read(tracks, limit).await?;
-        let unknown = {
-            let mut stamper = self.stamper();
-            if fresh {
-                stamper.forget();
-            }
-            stamper.unknown(&chunk.rows)
-        };
+    async fn read(&self, reading: &Reading) -> Result<(Chunk, bool), OutboxError> {
+        let outbox = &self.relay.outbox;
+        if reading.fresh {
+            self.stamper().forget();
+            outbox.mark(reading.epoch, &reading.tracks, &self.relay.stamped).await?;
+        }
+        let mut chunk = outbox.read(&reading.tracks, reading.limit).await?;
+        if self.relay.stamped.is_empty() {
+            return Ok((chunk, false));
+        }
+        self.stamper().marked(reading.marked);
+        let unknown = self.stamper().unknown(&chunk.rows);
         if !unknown.is_empty() {
-            let known = self.relay.outbox.marks(&unknown).await?;
+            let known = outbox.marks(&unknown).await?;
             self.stamper().learn(unknown, known);
         }
-        let marks = self.stamper().stamp(&mut chunk.rows);
-        Ok((chunk, marks))
+        let mut stamper = self.stamper();
+        stamper.stamp(reading.number, &mut chunk.rows);
+        Ok((chunk, stamper.is_full()))
     }
 
     fn stamper(&self) -> std::sync::MutexGuard<'_, Stamper> {

@@ -2,11 +2,11 @@
 //! writes nothing; what failed keeps its place; and the table does not rot.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use chapar_core::port::{
-    Checkpoint, Chunk, Fate, Lease, Outbox, OutboxError, Park, Renewed, Settled,
+    Checkpoint, Chunk, Fate, Lease, LeaseLost, Outbox, OutboxError, Park, Renewed, Settled,
 };
 use chapar_sql::{Append, Keep, SqlOutbox, Store, StoreOptions, Tx};
 use chapar_testkit::{need, servers};
@@ -80,8 +80,31 @@ impl House {
         parks: Vec<Park>,
     ) -> Result<(), OutboxError> {
         lease.tracks.clone_from(&chunk.tracks);
-        let checkpoint = Checkpoint { tracks: chunk.tracks.clone(), parks, marks: Vec::new() };
+        let checkpoint = Checkpoint { tracks: chunk.tracks.clone(), parks };
         self.outbox.checkpoint(lease.epoch, &checkpoint).await
+    }
+}
+
+/// The last number of each subject, by key.
+type Marks = BTreeMap<String, BTreeMap<String, i64>>;
+
+/// Notes what was read, as somebody would who sees all of it.
+fn note(marks: &mut Marks, chunk: &Chunk) {
+    for row in &chunk.rows {
+        let of_key = marks.entry(row.key.clone().unwrap()).or_default();
+        let last = of_key.entry(row.topic.clone()).or_default();
+        *last = row.seq.max(*last);
+    }
+}
+
+impl House {
+    /// Writes the marks up to where the lease is, and says what they are.
+    async fn marks(&self, lease: &Lease, keys: &Marks) -> Marks {
+        let topics = ["t", "u"].map(str::to_owned);
+        self.outbox.mark(lease.epoch, &lease.tracks, &topics).await.unwrap();
+        let keys: Vec<String> = keys.keys().cloned().collect();
+        let marks = self.outbox.marks(&keys).await.unwrap();
+        marks.into_iter().map(|known| (known.key, known.marks)).collect()
     }
 }
 
@@ -101,7 +124,8 @@ async fn with_live_writers_every_event_is_read_once_and_each_key_in_order() {
             let mut committed = Vec::new();
             for round in 0..60 {
                 let key = format!("k{}", dice.u8(0..5));
-                let append = event(&key, writer as usize * 1000 + round);
+                let mut append = event(&key, writer as usize * 1000 + round);
+                append.topic = dice.choice(["t", "u"]).unwrap().into();
                 let id = append.event_id.clone();
                 let mut tx = store.begin("acme").await.unwrap();
                 tx.conn().append(&[append]).await.unwrap();
@@ -122,6 +146,9 @@ async fn with_live_writers_every_event_is_read_once_and_each_key_in_order() {
     let mut lease = house.lease("a").await;
     let (mut read, mut committed) = (Vec::new(), HashSet::new());
     let mut seqs: HashMap<String, i64> = HashMap::new();
+    let mut marks = Marks::new();
+    let mut dice = fastrand::Rng::with_seed(99);
+    assert!(house.marks(&lease, &marks).await.is_empty());
     while !writers.is_empty() || read.len() < committed.len() {
         let chunk = house.outbox.read(&lease.tracks, 7).await.unwrap();
         for row in &chunk.rows {
@@ -130,12 +157,47 @@ async fn with_live_writers_every_event_is_read_once_and_each_key_in_order() {
             read.push(row.event_id.to_string());
         }
         house.write(&mut lease, &chunk, Vec::new()).await.unwrap();
+        note(&mut marks, &chunk);
+        if dice.u8(0..4) == 0 {
+            assert_eq!(house.marks(&lease, &marks).await, marks);
+        }
         if let Some(done) = writers.try_join_next() {
             committed.extend(done.unwrap());
         }
     }
     assert_eq!(read.len(), committed.len());
     assert_eq!(read.into_iter().collect::<HashSet<_>>(), committed);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn marks_are_those_of_what_was_passed_and_not_of_what_was_read_ahead() {
+    let server = need!(servers::postgres());
+    for house in [House::sqlite().await, House::postgres(&server).await] {
+        let mut lease = house.lease("a").await;
+        let mut marks = Marks::new();
+        house.marks(&lease, &marks).await;
+        for n in 0..30 {
+            let mut append = event(&format!("k{}", n % 4), n);
+            append.topic = if n % 3 == 0 { "u".into() } else { "t".into() };
+            house.append(&[append]).await;
+        }
+        for limit in [7, 1, 12] {
+            let chunk = house.outbox.read(&lease.tracks, limit).await.unwrap();
+            house.write(&mut lease, &chunk, Vec::new()).await.unwrap();
+            note(&mut marks, &chunk);
+            let ahead = house.outbox.read(&lease.tracks, 5).await.unwrap();
+            assert!(!ahead.rows.is_empty());
+            assert_eq!(house.marks(&lease, &marks).await, marks);
+        }
+        // Another owner starts from the same marks, and a third without any.
+        let heir = house.lease("b").await;
+        assert_eq!(house.marks(&lease, &marks).await, marks);
+        assert_eq!(house.marks(&heir, &marks).await, marks);
+        house.outbox.mark(heir.epoch, &heir.tracks, &[]).await.unwrap();
+        let gone = LeaseLost { epoch: 99 };
+        let lost = house.outbox.mark(99, &lease.tracks, &[]).await.unwrap_err();
+        assert!(matches!(lost, OutboxError::LeaseLost(lost) if lost == gone));
+    }
 }
 
 async fn the_first_event_ever_is_read(house: House) {

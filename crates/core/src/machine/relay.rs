@@ -15,9 +15,7 @@ use jiff::Timestamp;
 
 use crate::machine::lease::{Holder, Tenure};
 use crate::machine::retry::{Next, RetryPolicy};
-use crate::port::{
-    Checkpoint, Chunk, Fate, KeyMarks, Lease, OutboxRow, Park, Renewed, Settled, Track,
-};
+use crate::port::{Checkpoint, Chunk, Fate, Lease, OutboxRow, Park, Renewed, Settled, Track};
 
 /// How a relay works.
 #[derive(Debug, Clone)]
@@ -36,6 +34,9 @@ pub struct Plan {
     pub poll: (Duration, Duration),
     /// How often progress is written down under load.
     pub checkpoint_every: Duration,
+    /// How often the marks of stamped keys are brought up to the last checkpoint; never where
+    /// nothing is stamped.
+    pub mark_every: Option<Duration>,
     /// How long a lease lasts.
     pub lease: Duration,
 }
@@ -50,6 +51,7 @@ impl Default for Plan {
             bytes: 4 << 20,
             poll: (Duration::from_millis(1), Duration::from_millis(50)),
             checkpoint_every: Duration::from_millis(200),
+            mark_every: None,
             lease: Duration::from_secs(3),
         }
     }
@@ -107,14 +109,21 @@ pub enum Happened {
     Leased(Lease),
     /// The lease was renewed.
     Renewed(Renewed),
-    /// Rows were read, and the marks are those of their keys after them.
-    Read(Chunk, Vec<KeyMarks>),
+    /// Rows were read. `full`: so many keys are remembered that marks should be written soon.
+    Read {
+        /// The rows, and how far that is.
+        chunk: Chunk,
+        /// Some keys should be forgotten, which only those with written marks may.
+        full: bool,
+    },
     /// Parked rows were read.
     Due(Vec<OutboxRow>),
     /// A batch has come back.
     Published(Vec<(Ticket, Result<(), Refusal>)>),
     /// Progress was written.
     Checkpointed,
+    /// Marks were written.
+    Marked,
     /// The fate of parked rows was written.
     Settled,
     /// Everything was given back.
@@ -134,6 +143,7 @@ pub enum Asked {
     Read,
     Due,
     Checkpoint,
+    Mark,
     Settle,
     Release,
 }
@@ -146,27 +156,39 @@ pub enum Do {
     Lease(Option<i64>),
     /// Renew it.
     Renew(i64),
-    /// Read on from here. `fresh`: the stamps start again at the last checkpoint.
-    Read {
-        /// From where.
-        tracks: Vec<Track>,
-        /// At most this many rows.
-        limit: usize,
-        /// Everything read since the last checkpoint was dropped.
-        fresh: bool,
-    },
+    /// Read on.
+    Read(Reading),
     /// Read parked rows that are due.
     Due(i64),
     /// Publish.
     Publish(Vec<Sending>),
     /// Write progress.
     Checkpoint(i64, Checkpoint),
+    /// Write the marks of what lies behind these tracks.
+    Mark(i64, Vec<Track>),
     /// Write what became of parked rows.
     Settle(i64, Vec<(i64, Settled)>),
     /// Give everything back.
     Release(i64),
     /// It is over.
     Leave,
+}
+
+/// What to read.
+#[derive(Debug)]
+pub struct Reading {
+    /// Under this epoch.
+    pub epoch: i64,
+    /// From where.
+    pub tracks: Vec<Track>,
+    /// At most this many rows.
+    pub limit: usize,
+    /// Everything read since the last checkpoint was dropped: the stamps start again there.
+    pub fresh: bool,
+    /// The number of this read.
+    pub number: u64,
+    /// The marks of all that was read up to this number are written.
+    pub marked: u64,
 }
 
 /// A relay's state.
@@ -178,6 +200,9 @@ pub struct Relay {
     tracks: Vec<Track>,
     /// How far everything is written down: where to start again.
     base: Vec<Track>,
+    /// The last read that is written down.
+    base_read: u64,
+    marks: Marks,
     chunks: VecDeque<Open>,
     next_chunk: u64,
     lanes: HashMap<u64, Lane>,
@@ -216,6 +241,15 @@ struct Held {
     tenure: Tenure,
 }
 
+/// How far the marks of stamped keys are written.
+#[derive(Debug, Default)]
+struct Marks {
+    /// Up to this read.
+    upto: u64,
+    at: Duration,
+    wanted: bool,
+}
+
 #[derive(Debug, Default)]
 struct Asking {
     lease: bool,
@@ -223,14 +257,17 @@ struct Asking {
     read: bool,
     due: bool,
     checkpoint: bool,
+    /// Up to this read.
+    mark: Option<u64>,
     settle: bool,
     release: bool,
 }
 
 impl Asking {
     fn anything(&self) -> bool {
-        let Asking { lease, renew, read, due, checkpoint, settle, release } = self;
-        *lease || renew.is_some() || *read || *due || *checkpoint || *settle || *release
+        let Asking { lease, renew, read, due, checkpoint, mark, settle, release } = self;
+        let writing = *checkpoint || mark.is_some() || *settle;
+        *lease || renew.is_some() || *read || *due || writing || *release
     }
 }
 
@@ -243,14 +280,15 @@ struct Open {
     tracks: Vec<Track>,
     parks: Vec<Park>,
     parked_lanes: Vec<u64>,
-    marks: Vec<KeyMarks>,
+    read: u64,
 }
 
 #[derive(Debug, Default)]
 struct Done {
     checkpoint: Checkpoint,
     parked_lanes: Vec<u64>,
-    rows: usize,
+    /// The last read of it.
+    read: u64,
 }
 
 /// The rows of a key that are on the way.
@@ -299,8 +337,6 @@ const PROBES: usize = 16;
 /// released one.
 const DUE_EVERY: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(200);
-/// Progress is written at the latest after so many rows.
-const MOST_ROWS_UNWRITTEN: usize = 40_000;
 
 impl Relay {
     /// A relay that has not begun.
@@ -310,6 +346,8 @@ impl Relay {
             asking: Asking::default(),
             tracks: Vec::new(),
             base: Vec::new(),
+            base_read: 0,
+            marks: Marks::default(),
             chunks: VecDeque::new(),
             next_chunk: 0,
             lanes: HashMap::new(),
@@ -370,10 +408,14 @@ impl Relay {
             Happened::Stop => self.stopping = true,
             Happened::Leased(lease) => self.leased(now, lease),
             Happened::Renewed(renewed) => self.renewed(renewed),
-            Happened::Read(chunk, marks) => self.read(now, chunk, marks),
+            Happened::Read { chunk, full } => {
+                self.marks.wanted |= full;
+                self.read(now, chunk);
+            }
             Happened::Due(rows) => self.due(now, rows),
             Happened::Published(results) => self.published(now, wall, dice, results),
             Happened::Checkpointed => self.checkpointed(now),
+            Happened::Marked => self.marked(now),
             Happened::Settled => {
                 self.asking.settle = false;
                 let took = self.due.take().is_some_and(|round| round.took > 0);
@@ -415,12 +457,13 @@ impl Relay {
         self.unbalanced |= renewed == Renewed::Unbalanced;
     }
 
-    fn read(&mut self, now: Duration, chunk: Chunk, marks: Vec<KeyMarks>) {
+    fn read(&mut self, now: Duration, chunk: Chunk) {
         self.asking.read = false;
         // Whoever was lost in between must not publish what it has read.
         if self.lost || self.dropping {
             return;
         }
+        self.fresh = false;
         let reads = self.reads;
         self.blocked.retain(|_, block| block.not_written > 0 || reads <= block.seen_after);
         if chunk.rows.is_empty() {
@@ -451,7 +494,7 @@ impl Relay {
             tracks: self.tracks.clone(),
             parks: Vec::new(),
             parked_lanes: Vec::new(),
-            marks,
+            read: self.reads,
         });
         for row in chunk.rows {
             let lane = row.key.as_deref().map(lane);
@@ -642,12 +685,18 @@ impl Relay {
         self.wrote_at = now;
         let Some(written) = self.writing.take() else { return };
         self.base = written.checkpoint.tracks;
+        self.base_read = written.read;
         for lane in written.parked_lanes {
             if let Some(block) = self.blocked.get_mut(&lane) {
                 block.not_written -= 1;
                 block.seen_after = self.reads;
             }
         }
+    }
+
+    fn marked(&mut self, now: Duration) {
+        let Some(upto) = self.asking.mark.take() else { return };
+        self.marks = Marks { upto, at: now, wanted: false };
     }
 
     fn failed(&mut self, now: Duration, asked: Asked) {
@@ -675,6 +724,10 @@ impl Relay {
                     }
                     self.done = Some(again);
                 }
+            }
+            Asked::Mark => {
+                self.asking.mark = None;
+                self.marks.at = now;
             }
             Asked::Settle => {
                 // Nothing was written; what was published is published again.
@@ -720,6 +773,7 @@ impl Relay {
         }
         let closing = self.stopping || self.unbalanced;
         if !closing {
+            self.write_marks(now, epoch, todo);
             self.look(now, epoch, todo);
         } else if self.is_idle() {
             if self.stopping {
@@ -865,12 +919,8 @@ impl Relay {
             self.bytes -= chunk.bytes;
             let done = self.done.get_or_insert_default();
             done.join(Done {
-                rows: chunk.parks.len() + chunk.marks.len() + 1,
-                checkpoint: Checkpoint {
-                    tracks: chunk.tracks,
-                    parks: chunk.parks,
-                    marks: chunk.marks,
-                },
+                read: chunk.read,
+                checkpoint: Checkpoint { tracks: chunk.tracks, parks: chunk.parks },
                 parked_lanes: chunk.parked_lanes,
             });
         }
@@ -891,7 +941,7 @@ impl Relay {
             || self.unbalanced
             || self.outage.is_some()
             || !done.checkpoint.parks.is_empty()
-            || done.rows >= MOST_ROWS_UNWRITTEN;
+            || self.marks.wanted;
         if !hurry && now < self.wrote_at + pause {
             self.wake_by(self.wrote_at + pause);
             return;
@@ -901,6 +951,20 @@ impl Relay {
             todo.push(Do::Checkpoint(epoch, done.checkpoint.clone()));
             self.writing = Some(done);
         }
+    }
+
+    /// Brings the marks up to the last checkpoint from time to time. Until then whoever takes
+    /// over finds them out from the rows.
+    fn write_marks(&mut self, now: Duration, epoch: i64, todo: &mut Vec<Do>) {
+        let Some(every) = self.plan.mark_every else { return };
+        if self.asking.mark.is_some() || self.marks.upto == self.base_read {
+            return;
+        }
+        if !self.marks.wanted && now < self.marks.at + every {
+            return self.wake_by(self.marks.at + every);
+        }
+        self.asking.mark = Some(self.base_read);
+        todo.push(Do::Mark(epoch, self.base.clone()));
     }
 
     /// In an outage, goes back to what is written down, so that nothing is held in memory
@@ -948,8 +1012,14 @@ impl Relay {
         }
         self.asking.read = true;
         self.reads += 1;
-        let fresh = std::mem::take(&mut self.fresh);
-        todo.push(Do::Read { tracks: self.tracks.clone(), limit: self.limit, fresh });
+        todo.push(Do::Read(Reading {
+            epoch,
+            tracks: self.tracks.clone(),
+            limit: self.limit,
+            fresh: self.fresh,
+            number: self.reads,
+            marked: self.marks.upto,
+        }));
     }
 
     fn wake_by(&mut self, at: Duration) {
@@ -958,13 +1028,12 @@ impl Relay {
 }
 
 impl Done {
-    /// Takes what was done afterwards: the later cursor, and the later marks of a key.
+    /// Takes what was done afterwards.
     fn join(&mut self, later: Done) {
-        self.rows += later.rows;
+        self.read = later.read;
         self.parked_lanes.extend(later.parked_lanes);
         self.checkpoint.tracks = later.checkpoint.tracks;
         self.checkpoint.parks.extend(later.checkpoint.parks);
-        self.checkpoint.marks.extend(later.checkpoint.marks);
     }
 }
 

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use crate::port::{KeyMarks, OutboxRow};
 
@@ -18,69 +19,96 @@ pub const HEADER: &str = "chapar-order";
 /// starts again at the last checkpoint repeats what the one before it said.
 #[derive(Debug)]
 pub struct Stamper {
-    topics: HashSet<String>,
+    topics: HashSet<Arc<str>>,
     capacity: usize,
-    // Two generations: a key that is used moves to the young one, and when that is full the old
-    // one goes.
+    // Two generations: a key that is used moves to the young one. When that is full the old one
+    // goes, once its marks are written, and it becomes the old one.
     young: HashMap<String, Marks>,
     old: HashMap<String, Marks>,
+    /// The last read that stamped a key of the old ones.
+    old_until: u64,
+    last_read: u64,
 }
 
-type Marks = BTreeMap<String, i64>;
+/// The last numbers of a key, sorted by subject. There are few.
+type Marks = Vec<(Arc<str>, i64)>;
 
 impl Stamper {
-    /// Stamps the events of `topics` and no others. At most about twice `capacity` keys are
-    /// remembered; more than that many may not be stamped between two checkpoints.
-    pub fn new(topics: HashSet<String>, capacity: usize) -> Self {
-        Stamper { topics, capacity, young: HashMap::new(), old: HashMap::new() }
+    /// Stamps the events of `topics` and no others. About twice `capacity` keys are remembered,
+    /// and more only as long as their marks are not written.
+    pub fn new(topics: &[String], capacity: usize) -> Self {
+        Stamper {
+            topics: topics.iter().map(|topic| Arc::from(topic.as_str())).collect(),
+            capacity,
+            young: HashMap::new(),
+            old: HashMap::new(),
+            old_until: 0,
+            last_read: 0,
+        }
     }
 
     /// The keys in `rows` whose marks must be [told](Stamper::learn) first.
-    pub fn unknown(&mut self, rows: &[OutboxRow]) -> Vec<String> {
-        let mut unknown = HashSet::new();
-        for row in rows.iter().filter(|row| self.topics.contains(&row.topic)) {
-            let Some(key) = &row.key else { continue };
-            if self.young.contains_key(key) {
-                continue;
-            }
-            match self.old.remove(key) {
-                Some(marks) => {
-                    self.young.insert(key.clone(), marks);
-                }
-                None => {
-                    unknown.insert(key);
-                }
-            }
+    pub fn unknown(&self, rows: &[OutboxRow]) -> Vec<String> {
+        if self.topics.is_empty() {
+            return Vec::new();
         }
+        let stamped = rows.iter().filter(|row| self.topics.contains(row.topic.as_str()));
+        let keys = stamped.filter_map(|row| row.key.as_ref());
+        let unknown: HashSet<&String> = keys.filter(|key| !self.knows(key)).collect();
         unknown.into_iter().cloned().collect()
+    }
+
+    fn knows(&self, key: &str) -> bool {
+        self.young.contains_key(key) || self.old.contains_key(key)
     }
 
     /// Takes the marks of keys as the store has them; of `keys` that it has none of, there are none.
     pub fn learn(&mut self, keys: Vec<String>, known: Vec<KeyMarks>) {
-        if self.young.len() + keys.len() > self.capacity {
+        if self.young.len() + keys.len() > self.capacity && self.old.is_empty() {
             self.old = std::mem::take(&mut self.young);
+            self.old_until = self.last_read;
         }
         self.young.extend(keys.into_iter().map(|key| (key, Marks::new())));
-        self.young.extend(known.into_iter().map(|known| (known.key, known.marks)));
+        for KeyMarks { key, marks } in known {
+            let marks = marks.into_iter().map(|(topic, seq)| (self.name(&topic), seq)).collect();
+            self.young.insert(key, marks);
+        }
     }
 
-    /// Stamps rows in their order; returns the marks of their keys afterwards.
-    pub fn stamp(&mut self, rows: &mut [OutboxRow]) -> Vec<KeyMarks> {
-        let mut touched = HashSet::new();
-        for row in rows.iter_mut().filter(|row| self.topics.contains(&row.topic)) {
-            let Some(key) = &row.key else { continue };
-            if !self.young.contains_key(key)
-                && let Some(marks) = self.old.remove(key)
-            {
+    fn name(&self, topic: &str) -> Arc<str> {
+        self.topics.get(topic).cloned().unwrap_or_else(|| Arc::from(topic))
+    }
+
+    /// Stamps the rows of a read in their order.
+    pub fn stamp(&mut self, read: u64, rows: &mut [OutboxRow]) {
+        self.last_read = read;
+        for row in rows {
+            let (Some(key), Some(topic)) = (&row.key, self.topics.get(row.topic.as_str())) else {
+                continue;
+            };
+            if !self.young.contains_key(key) {
+                let marks = self.old.remove(key).unwrap_or_default();
                 self.young.insert(key.clone(), marks);
             }
-            let marks = self.young.entry(key.clone()).or_default();
+            let Some(marks) = self.young.get_mut(key) else { continue };
             row.stamp = Some(Stamp::write(row.seq, marks));
-            marks.insert(row.topic.clone(), row.seq);
-            touched.insert(key.clone());
+            match marks.binary_search_by(|(known, _)| known.cmp(topic)) {
+                Ok(at) => marks[at].1 = row.seq,
+                Err(at) => marks.insert(at, (topic.clone(), row.seq)),
+            }
         }
-        let after = |key: String| Some(KeyMarks { marks: self.young.get(&key)?.clone(), key });
-        touched.into_iter().filter_map(after).collect()
+    }
+
+    /// The marks of all reads up to this one are in the store.
+    pub fn marked(&mut self, read: u64) {
+        if read >= self.old_until {
+            self.old.clear();
+        }
+    }
+
+    /// Whether so many keys are remembered that some marks should be written.
+    pub fn is_full(&self) -> bool {
+        self.young.len() >= self.capacity && !self.old.is_empty()
     }
 
     /// Forgets everything: what comes next starts again at the last checkpoint.
@@ -100,8 +128,10 @@ pub struct Stamp {
 }
 
 impl Stamp {
-    fn write(seq: i64, after: &Marks) -> String {
-        let mut text = seq.to_string();
+    fn write(seq: i64, after: &[(Arc<str>, i64)]) -> String {
+        let length = after.iter().map(|(topic, _)| topic.len() + 12).sum::<usize>();
+        let mut text = String::with_capacity(12 + length);
+        let _ = write!(text, "{seq}");
         for (topic, seq) in after {
             let _ = write!(text, " {topic}={seq}");
         }
@@ -150,11 +180,16 @@ mod tests {
     }
 
     fn stamper(capacity: usize) -> Stamper {
-        Stamper::new(["made", "paid", "closed"].map(str::to_owned).into(), capacity)
+        Stamper::new(&["made", "paid", "closed"].map(str::to_owned), capacity)
     }
 
     fn stamps(rows: &[OutboxRow]) -> Vec<&str> {
         rows.iter().map(|row| row.stamp.as_deref().unwrap_or("none")).collect()
+    }
+
+    fn marks(key: &str, marks: &[(&str, i64)]) -> KeyMarks {
+        let marks = marks.iter().map(|(topic, seq)| ((*topic).to_owned(), *seq));
+        KeyMarks { key: key.into(), marks: marks.collect() }
     }
 
     #[test]
@@ -169,9 +204,8 @@ mod tests {
         ];
         assert_eq!(stamper.unknown(&rows).len(), 2);
         stamper.learn(vec!["a".into(), "b".into()], vec![]);
-        let marks = stamper.stamp(&mut rows);
+        stamper.stamp(1, &mut rows);
         assert_eq!(stamps(&rows), ["3", "4", "7 made=3", "none", "9 made=3 paid=7"]);
-        assert_eq!(marks.len(), 2);
         let stamp = Stamp::read(rows[4].stamp.as_deref().unwrap_or_default());
         let stamp = stamp.unwrap_or_else(|| panic!("it is one of ours"));
         assert_eq!(stamp.predecessor(["made", "closed"]), Some(3));
@@ -182,25 +216,19 @@ mod tests {
     }
 
     #[test]
-    fn who_starts_again_at_a_checkpoint_says_the_same() {
+    fn who_starts_again_from_the_marks_says_the_same() {
         let mut first = stamper(10);
         let mut before = [row(1, "a", "made"), row(2, "a", "paid")];
-        let unknown = first_unknown(&mut first, &before);
-        first.learn(unknown, vec![]);
-        let checkpoint = first.stamp(&mut before);
+        first.learn(first.unknown(&before), vec![]);
+        first.stamp(1, &mut before);
         let mut after = [row(5, "a", "closed"), row(6, "a", "paid")];
-        first.stamp(&mut after);
+        first.stamp(2, &mut after);
         let mut heir = stamper(10);
         let mut again = [row(5, "a", "closed"), row(6, "a", "paid")];
-        let unknown = first_unknown(&mut heir, &again);
-        heir.learn(unknown, checkpoint);
-        heir.stamp(&mut again);
+        heir.learn(heir.unknown(&again), vec![marks("a", &[("made", 1), ("paid", 2)])]);
+        heir.stamp(1, &mut again);
         assert_eq!(stamps(&again), stamps(&after));
         assert_eq!(stamps(&again), ["5 made=1 paid=2", "6 closed=5 made=1 paid=2"]);
-    }
-
-    fn first_unknown(stamper: &mut Stamper, rows: &[OutboxRow]) -> Vec<String> {
-        stamper.unknown(rows)
     }
 
     #[test]
@@ -212,8 +240,26 @@ mod tests {
             let hot_is_new = unknown.iter().any(|key| key == "hot");
             assert_eq!(hot_is_new, n == 0, "round {n}");
             stamper.learn(unknown, vec![]);
-            stamper.stamp(&mut rows);
+            stamper.stamp(n as u64, &mut rows);
+            stamper.marked(n as u64);
         }
         assert_eq!(stamper.unknown(&[row(99, "k0", "made")]), ["k0"]);
+    }
+
+    #[test]
+    fn nothing_is_forgotten_before_its_marks_are_written() {
+        let mut stamper = stamper(3);
+        for n in 0..20 {
+            let mut rows = [row(n, &format!("k{n}"), "made")];
+            stamper.learn(stamper.unknown(&rows), vec![]);
+            stamper.stamp(n as u64, &mut rows);
+        }
+        assert!(stamper.is_full());
+        assert!(stamper.unknown(&[row(99, "k0", "made")]).is_empty());
+        stamper.marked(1);
+        assert!(stamper.unknown(&[row(99, "k0", "made")]).is_empty(), "the third is not written");
+        stamper.marked(2);
+        assert_eq!(stamper.unknown(&[row(99, "k0", "made")]), ["k0"]);
+        assert!(!stamper.is_full());
     }
 }

@@ -69,8 +69,9 @@ pub struct OutboxRow {
     /// Its place among the events of its key, where order over topics is stamped.
     pub stamp: Option<String>,
     /// Set for an event that came in by SQL: the body is the bare payload, and the relay
-    /// completes the envelope by the system's profile.
-    pub draft: Option<OutboxDraft>,
+    /// completes the envelope by the system's profile. Boxed, because a row is moved often and
+    /// this is seldom there.
+    pub draft: Option<Box<OutboxDraft>>,
     /// When its transaction wrote it, by the database's clock.
     pub written_at: Timestamp,
 }
@@ -162,8 +163,6 @@ pub struct Checkpoint {
     pub tracks: Vec<Track>,
     /// The rows on the way that could not be published.
     pub parks: Vec<Park>,
-    /// The marks of the keys that were stamped on the way.
-    pub marks: Vec<KeyMarks>,
 }
 
 /// How a lease stands after its renewal.
@@ -251,7 +250,17 @@ pub trait Outbox: Send + Sync {
         settled: &'a [(i64, Settled)],
     ) -> BoxFuture<'a, Result<(), OutboxError>>;
 
-    /// The marks of keys, where there are any.
+    /// Writes the marks of all rows of `topics` that lie behind `tracks`, as far as they are not
+    /// written. The tracks are those of the last checkpoint. Where no topics were given so far,
+    /// marks begin here.
+    fn mark<'a>(
+        &'a self,
+        epoch: i64,
+        tracks: &'a [Track],
+        topics: &'a [String],
+    ) -> BoxFuture<'a, Result<(), OutboxError>>;
+
+    /// The marks of keys, where any were written.
     fn marks<'a>(&'a self, keys: &'a [String])
     -> BoxFuture<'a, Result<Vec<KeyMarks>, OutboxError>>;
 }

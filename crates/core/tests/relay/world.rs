@@ -5,10 +5,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use bytes::Bytes;
-use chapar_core::machine::relay::{Asked, Do, Happened, Plan, Refusal, Relay, Sending};
+use chapar_core::machine::relay::{Asked, Do, Happened, Plan, Reading, Refusal, Relay, Sending};
 use chapar_core::machine::retry::RetryPolicy;
+use chapar_core::machine::stamps::Stamper;
 use chapar_core::port::{
-    Checkpoint, Chunk, Cursor, Fate, Lease, OutboxRow, Park, Renewed, Settled, Shard, Track, Tried,
+    Checkpoint, Chunk, Cursor, Fate, KeyMarks, Lease, OutboxRow, Park, Renewed, Settled, Shard,
+    Track, Tried,
 };
 use jiff::Timestamp;
 
@@ -26,6 +28,7 @@ pub(crate) struct Seen {
     pub(crate) quarantined: u64,
     pub(crate) lost_leases: u64,
     pub(crate) duplicates: u64,
+    pub(crate) marked: u64,
 }
 
 impl Seen {
@@ -37,6 +40,7 @@ impl Seen {
         self.quarantined += other.quarantined;
         self.lost_leases += other.lost_leases;
         self.duplicates += other.duplicates;
+        self.marked += other.marked;
     }
 }
 
@@ -45,6 +49,8 @@ pub(crate) struct World {
     now: Duration,
     store: Store,
     broker: Vec<(String, i64)>,
+    /// What the first delivery of a row said of its order.
+    stamps: HashMap<i64, String>,
     published: HashSet<i64>,
     outage: bool,
     poison: HashSet<i64>,
@@ -60,6 +66,7 @@ pub(crate) struct World {
 struct Process {
     id: u64,
     machine: Relay,
+    stamper: Stamper,
     frozen_until: Duration,
     answers: Vec<Happened>,
 }
@@ -75,7 +82,8 @@ struct Call {
 enum Ask {
     Lease(Option<i64>),
     Renew(i64),
-    Read(Vec<Track>, usize),
+    Read(Reading),
+    Mark(i64, Vec<Track>),
     Due(i64),
     Publish(Vec<Sending>, Vec<Option<Result<(), Refusal>>>),
     Checkpoint(i64, Checkpoint),
@@ -91,6 +99,9 @@ struct Store {
     shards: BTreeMap<Shard, (Option<i64>, i64)>,
     tracks: HashMap<i64, usize>,
     parked: BTreeMap<i64, Parked>,
+    /// How far the marks of each shard are written.
+    marked: HashMap<Shard, usize>,
+    marks: HashMap<String, BTreeMap<String, i64>>,
     next_epoch: i64,
     next_track: i64,
 }
@@ -102,6 +113,7 @@ struct Parked {
     first: Option<Timestamp>,
     due: Duration,
     quarantined: bool,
+    stamp: Option<String>,
 }
 
 fn shard(key: &str) -> Shard {
@@ -120,6 +132,7 @@ impl World {
             now: Duration::from_secs(1),
             store,
             broker: Vec::new(),
+            stamps: HashMap::new(),
             published: HashSet::new(),
             outage: false,
             poison: HashSet::new(),
@@ -132,7 +145,7 @@ impl World {
     }
 
     pub(crate) fn run(mut self) -> Seen {
-        for _ in 0..self.dice.usize(100..400) {
+        for _ in 0..self.dice.usize(30..120) {
             self.disturb();
             self.progress();
         }
@@ -213,6 +226,7 @@ impl World {
                     chunks: self.dice.usize(1..4),
                     lease: TTL,
                     ordered_in_flight: self.ordered,
+                    mark_every: Some(Duration::from_millis(self.dice.u64(0..2000))),
                     ..Plan::default()
                 };
                 let id = self.next_process;
@@ -220,6 +234,7 @@ impl World {
                 let process = Process {
                     id,
                     machine: Relay::new(plan),
+                    stamper: Stamper::new(&TOPICS.map(str::to_owned), self.dice.usize(1..8)),
                     frozen_until: self.now,
                     answers: Vec::new(),
                 };
@@ -306,6 +321,9 @@ impl World {
             } else {
                 self.published.insert(seq);
                 self.broker.push((key, seq));
+                let stamp = batch[n].row.stamp.clone().unwrap_or_default();
+                let first = self.stamps.entry(seq).or_insert_with(|| stamp.clone());
+                assert_eq!(*first, stamp, "row {seq} was stamped again");
                 if lost_answer { Err(Refusal::Later("no answer".into())) } else { Ok(()) }
             };
             answers[n] = Some(answer);
@@ -319,8 +337,10 @@ impl World {
         let asked = asked(&ask);
         let answer = match asked {
             Some(asked) if breaks < 3 => Happened::Failed(asked),
+            // What was read is stamped once it is there.
+            Some(Asked::Read) if breaks < 6 => Happened::Failed(Asked::Read),
             _ => {
-                let answer = self.carry_out(ask);
+                let answer = self.carry_out(process, ask);
                 match asked {
                     Some(asked) if breaks < 6 => Happened::Failed(asked),
                     _ => answer,
@@ -335,7 +355,7 @@ impl World {
         }
     }
 
-    fn carry_out(&mut self, ask: Ask) -> Happened {
+    fn carry_out(&mut self, process: u64, ask: Ask) -> Happened {
         let (now, store) = (self.now, &mut self.store);
         let lost = |epoch: i64, store: &Store| !store.relays.contains_key(&epoch);
         match ask {
@@ -349,7 +369,30 @@ impl World {
                 let held = !(free || dead) && balanced;
                 Happened::Renewed(if held { Renewed::Held } else { Renewed::Unbalanced })
             }
-            Ask::Read(tracks, limit) => Happened::Read(store.read(tracks, limit), Vec::new()),
+            Ask::Read(reading) if reading.fresh && lost(reading.epoch, store) => {
+                Happened::LeaseLost(Asked::Read)
+            }
+            Ask::Read(reading) => {
+                let process = self.relays.iter_mut().flatten().find(|p| p.id == process);
+                let Some(Process { stamper, .. }) = process else { return Happened::Tick };
+                if reading.fresh {
+                    stamper.forget();
+                    store.mark(&reading.tracks);
+                }
+                let mut chunk = store.read(reading.tracks, reading.limit);
+                stamper.marked(reading.marked);
+                let unknown = stamper.unknown(&chunk.rows);
+                let known = store.marks_of(&unknown);
+                stamper.learn(unknown, known);
+                stamper.stamp(reading.number, &mut chunk.rows);
+                Happened::Read { chunk, full: stamper.is_full() }
+            }
+            Ask::Mark(epoch, _) if lost(epoch, store) => Happened::LeaseLost(Asked::Mark),
+            Ask::Mark(_, tracks) => {
+                self.seen.marked += 1;
+                store.mark(&tracks);
+                Happened::Marked
+            }
             Ask::Due(epoch) => Happened::Due(store.due(epoch, now)),
             Ask::Publish(batch, answers) => {
                 let tickets = batch.into_iter().map(|sending| sending.ticket);
@@ -409,6 +452,14 @@ impl World {
                 .map(|(seq, _)| *seq)
                 .collect();
             assert_eq!(seqs, committed, "the first deliveries of {key}");
+        }
+        let mut marks: HashMap<&str, BTreeMap<&str, i64>> = HashMap::new();
+        for (seq, key) in &self.store.log {
+            let before = marks.entry(key).or_default();
+            let after = before.iter().map(|(topic, seq)| format!(" {topic}={seq}"));
+            let stamp = format!("{seq}{}", after.collect::<String>());
+            assert_eq!(self.stamps[seq], stamp, "the stamp of row {seq}");
+            before.insert(topic(*seq), *seq);
         }
         self.seen.duplicates = (self.broker.len() - self.store.log.len()) as u64;
     }
@@ -493,7 +544,7 @@ impl Store {
         for track in checkpoint.tracks {
             self.tracks.insert(track.id, track.cursor.0.parse().unwrap());
         }
-        for Park { seq, fate, .. } in checkpoint.parks {
+        for Park { seq, fate, stamp } in checkpoint.parks {
             let key = self.log[seq as usize - 1].1.clone();
             let (attempts, due, quarantined) = match fate {
                 Fate::Behind => (0, now, false),
@@ -501,9 +552,31 @@ impl Store {
                 Fate::Quarantine { .. } => (1, now, true),
             };
             let first = (attempts > 0).then(|| wall(now));
-            let parked = Parked { key, attempts, first, due, quarantined };
+            let parked = Parked { key, attempts, first, due, quarantined, stamp };
             self.parked.entry(seq).or_insert(parked);
         }
+    }
+
+    fn mark(&mut self, tracks: &[Track]) {
+        for track in tracks {
+            let to: usize = track.cursor.0.parse().unwrap();
+            for part in &track.shards {
+                let from = self.marked.insert(*part, to).unwrap_or(0);
+                for (seq, key) in
+                    self.log[from.min(to)..to].iter().filter(|(_, key)| shard(key) == *part)
+                {
+                    let marks = self.marks.entry(key.clone()).or_default();
+                    let last = marks.entry(topic(*seq).into()).or_default();
+                    *last = (*last).max(*seq);
+                }
+            }
+        }
+    }
+
+    fn marks_of(&self, keys: &[String]) -> Vec<KeyMarks> {
+        let marks =
+            |key: &String| Some(KeyMarks { key: key.clone(), marks: self.marks.get(key)?.clone() });
+        keys.iter().filter_map(marks).collect()
     }
 
     fn due(&self, epoch: i64, now: Duration) -> Vec<OutboxRow> {
@@ -519,7 +592,8 @@ impl Store {
                 continue;
             }
             let tried = Tried { attempts: parked.attempts, first_failed_at: parked.first };
-            rows.push(row(*seq, &parked.key, false, tried));
+            let stamp = parked.stamp.clone();
+            rows.push(OutboxRow { stamp, ..row(*seq, &parked.key, false, tried) });
         }
         rows.truncate(5);
         rows
@@ -546,11 +620,17 @@ impl Store {
     }
 }
 
+const TOPICS: [&str; 3] = ["made", "paid", "sent"];
+
+fn topic(seq: i64) -> &'static str {
+    TOPICS[seq as usize % TOPICS.len()]
+}
+
 fn row(seq: i64, key: &str, behind: bool, tried: Tried) -> OutboxRow {
     OutboxRow {
         seq,
         event_id: format!("e{seq}").parse().unwrap(),
-        topic: format!("t{}", seq % 3),
+        topic: topic(seq).into(),
         tenant: "acme".into(),
         key: Some(key.into()),
         headers: Vec::new(),
@@ -567,7 +647,8 @@ fn ask(what: Do) -> Ask {
     match what {
         Do::Lease(epoch) => Ask::Lease(epoch),
         Do::Renew(epoch) => Ask::Renew(epoch),
-        Do::Read { tracks, limit, .. } => Ask::Read(tracks, limit),
+        Do::Read(reading) => Ask::Read(reading),
+        Do::Mark(epoch, tracks) => Ask::Mark(epoch, tracks),
         Do::Due(epoch) => Ask::Due(epoch),
         Do::Publish(batch) => {
             let answers = batch.iter().map(|_| None).collect();
@@ -584,7 +665,8 @@ fn asked(ask: &Ask) -> Option<Asked> {
     Some(match ask {
         Ask::Lease(_) => Asked::Lease,
         Ask::Renew(_) => Asked::Renew,
-        Ask::Read(..) => Asked::Read,
+        Ask::Read(_) => Asked::Read,
+        Ask::Mark(..) => Asked::Mark,
         Ask::Due(_) => Asked::Due,
         Ask::Checkpoint(..) => Asked::Checkpoint,
         Ask::Settle(..) => Asked::Settle,

@@ -100,7 +100,7 @@ create table chapar.tracks (
     primary key (track, version)
 );
 create sequence chapar.track_ids start 2;
-insert into chapar.tracks values (1, 1, '{"seen":"1:1:","seen_xid":1,"seen_seq":0,"floor":0,"floor_xid":1,"floor_next":0,"after":0}');
+insert into chapar.tracks values (1, 1, '{"seen":"1:1:","seen_xid":1,"seen_seq":0,"seen_top":0,"floor":0,"floor_xid":1,"floor_next":0,"after":0}');
 grant select, insert, delete on chapar.tracks to chapar_engine;
 grant usage on sequence chapar.track_ids to chapar_engine;
 
@@ -174,10 +174,22 @@ call chapar.protect('chapar.outbox_parked');
 
 -- The last sequence number of each subject of a key, where the order over topics is stamped.
 create table chapar.key_marks (
-    ordering_key text primary key,
-    marks        text not null
+    ordering_key text collate "C" not null,
+    topic        text collate "C" not null,
+    seq          bigint not null,
+    primary key (ordering_key, topic)
 );
 grant select, insert, update, delete on chapar.key_marks to chapar_engine;
+
+-- How far the marks of a shard are written: all that lies behind this cursor. What has been passed
+-- since is found out from the rows. A row per version, for the reason that tracks have.
+create table chapar.marked (
+    shard   smallint not null,
+    version bigint not null,
+    cursor  text not null,
+    primary key (shard, version)
+);
+grant select, insert, delete on chapar.marked to chapar_engine;
 
 -- The engine makes and moves partitions, so they are its own. Row-level security is forced on it
 -- like on anybody, also on a partition that is asked directly.
@@ -272,13 +284,14 @@ begin
 end
 $$;
 
--- What the relay has to look at: the sequence, an id of its own, and then what is visible, in
+-- What the relay has to look at: the sequence, an id of its own, then what is visible, in
 -- this order. A transaction that is not over has an id below this one or will have a number
--- above this one, because an append takes its id before its number. Nothing comes back if there
--- is nothing new since `seen`.
+-- above this one, because an append takes its id before its number. The sequence once more, as
+-- `top`: what is visible has no number above that. Nothing comes back if there is nothing new
+-- since `seen`.
 create function chapar.open_window(
     seen pg_snapshot, seen_xid xid8, seen_seq bigint, floor_seq bigint, shards smallint[]
-) returns table (seq bigint, xid xid8, snapshot pg_snapshot)
+) returns table (seq bigint, xid xid8, snapshot pg_snapshot, top bigint)
 language plpgsql
 as $$
 #variable_conflict use_column
@@ -302,6 +315,7 @@ begin
     open_window.seq := (select case when s.is_called then s.last_value else 0 end from chapar.outbox_seq s);
     open_window.xid := pg_current_xact_id();
     open_window.snapshot := pg_current_snapshot();
+    open_window.top := (select s.last_value from chapar.outbox_seq s);
     return next;
 end
 $$;

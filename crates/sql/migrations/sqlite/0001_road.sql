@@ -89,8 +89,17 @@ create index chapar_outbox_parked_quarantine on chapar_outbox_parked (quarantine
     where quarantined_at is not null;
 
 create table chapar_key_marks (
-    ordering_key text primary key,
-    marks        text not null
+    ordering_key text not null,
+    topic        text not null,
+    seq          integer not null,
+    primary key (ordering_key, topic)
+) strict, without rowid;
+
+create table chapar_marked (
+    shard   integer not null,
+    version integer not null,
+    cursor  text not null,
+    primary key (shard, version)
 ) strict, without rowid;
 
 create view chapar_outbox_waiting as

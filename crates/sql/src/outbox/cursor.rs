@@ -16,6 +16,8 @@ pub(super) struct At {
     pub(super) seen: String,
     pub(super) seen_xid: u64,
     pub(super) seen_seq: i64,
+    /// No row that `seen` can see has a number above this.
+    pub(super) seen_top: i64,
     #[serde(flatten, default, skip_serializing_if = "Option::is_none")]
     pub(super) window: Option<Window>,
     #[serde(default)]
@@ -32,12 +34,46 @@ pub(super) struct Window {
     pub(super) upto: String,
     pub(super) upto_xid: u64,
     pub(super) upto_seq: i64,
+    pub(super) upto_top: i64,
+}
+
+/// What may have been passed since a cursor was here.
+pub(super) struct Since<'a> {
+    /// Everything above this number,
+    pub(super) after: i64,
+    /// and what was running in this snapshot,
+    pub(super) running: &'a str,
+    /// up to this transaction.
+    pub(super) running_below: u64,
 }
 
 impl At {
     pub(super) fn parse(cursor: &Cursor) -> Result<Self, StoreError> {
-        serde_json::from_str(&cursor.0)
+        At::parse_text(&cursor.0)
+    }
+
+    pub(super) fn parse_text(cursor: &str) -> Result<Self, StoreError> {
+        serde_json::from_str(cursor)
             .map_err(|_| StoreError::Cell { column: 0, expected: "a cursor of the outbox" })
+    }
+
+    pub(super) fn since(&self) -> Since<'_> {
+        match &self.window {
+            // A number above `upto_seq` may be visible and read, and one below it not yet.
+            Some(window) => Since {
+                after: self.after.min(window.upto_seq),
+                running: &window.upto,
+                running_below: window.upto_xid,
+            },
+            None => {
+                Since { after: self.seen_seq, running: &self.seen, running_below: self.seen_xid }
+            }
+        }
+    }
+
+    /// No row behind this cursor has a higher number.
+    pub(super) fn top(&self) -> i64 {
+        self.after.max(self.seen_top)
     }
 
     pub(super) fn to_cursor(&self) -> Cursor {
@@ -67,6 +103,7 @@ impl At {
         self.seen = window.upto;
         self.seen_xid = window.upto_xid;
         self.seen_seq = window.upto_seq;
+        self.seen_top = window.upto_top;
         self.after = 0;
     }
 }
@@ -85,7 +122,11 @@ pub(super) struct Line {
 
 impl Line {
     pub(super) fn parse(cursor: &Cursor) -> Result<Self, StoreError> {
-        serde_json::from_str(&cursor.0)
+        Line::parse_text(&cursor.0)
+    }
+
+    pub(super) fn parse_text(cursor: &str) -> Result<Self, StoreError> {
+        serde_json::from_str(cursor)
             .map_err(|_| StoreError::Cell { column: 0, expected: "a cursor of the outbox" })
     }
 
@@ -100,11 +141,11 @@ mod tests {
 
     #[test]
     fn the_floor_rises_only_when_all_that_could_be_below_it_is_over() {
-        let start =
-            r#"{"seen":"1:1:","seen_xid":1,"seen_seq":0,"floor":0,"floor_xid":1,"floor_next":0}"#;
+        let start = r#"{"seen":"1:1:","seen_xid":1,"seen_seq":0,"seen_top":0,"floor":0,"floor_xid":1,"floor_next":0}"#;
         let mut at = At::parse(&Cursor(start.into())).unwrap_or_else(|e| panic!("{e}"));
-        let window =
-            |upto: &str, xid, seq| Some(Window { upto: upto.into(), upto_xid: xid, upto_seq: seq });
+        let window = |upto: &str, xid, seq| {
+            Some(Window { upto: upto.into(), upto_xid: xid, upto_seq: seq, upto_top: seq })
+        };
         at.window = window("10:20:10", 21, 500);
         at.close();
         assert_eq!((at.floor, at.floor_xid, at.floor_next), (0, 21, 500));

@@ -92,7 +92,8 @@ impl Store {
     async fn keep_postgres(&self, keep: &Keep) -> Result<Kept, StoreError> {
         const EXTEND: &str = "select chapar.extend_outbox($1)";
         const MOVE_OUT: &str = "select chapar.move_out_outbox( \
-             (select min((cursor::jsonb ->> 'floor')::bigint) from chapar.tracks), \
+             (select min((cursor::jsonb ->> 'floor')::bigint) from \
+                 (select cursor from chapar.tracks union all select cursor from chapar.marked) c), \
              $1 * interval '1 microsecond')";
         const FORGET: &str = "delete from chapar.idempotency where ctid = any(array( \
              select ctid from chapar.idempotency \
@@ -126,7 +127,8 @@ impl Store {
     async fn keep_sqlite(&self, keep: &Keep) -> Result<Kept, StoreError> {
         // A few at a time: there is one writer, and it has other things to do.
         const HOLD: &str = "insert into chapar_outbox_held select o.* from chapar_outbox o \
-             where o.seq <= (select min(cursor ->> 'after') from chapar_tracks) \
+             where o.seq <= (select min(cursor ->> 'after') from \
+                 (select cursor from chapar_tracks union all select cursor from chapar_marked)) \
              and o.written_at < cast(unixepoch('subsec') * 1000000 as integer) - $1 \
              and not exists (select 1 from chapar_outbox_parked p where p.seq = o.seq) \
              order by o.seq limit 1000";

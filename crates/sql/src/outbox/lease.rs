@@ -100,12 +100,18 @@ pub(super) async fn bury(conn: &mut Conn<'_>, epochs: Vec<i64>) -> Result<(), St
     Ok(())
 }
 
-/// Tracks that no shard is on any more.
+/// Tracks that no shard is on any more, and checkpoints that were replaced by a relay that never
+/// heard of it. Either would hold the floor down.
 pub(super) async fn forget_tracks(conn: &mut Conn<'_>) -> Result<(), StoreError> {
     static FORGET: Statement = Statement::new(
         "delete from chapar.tracks where track not in (select track from chapar.shards)",
     );
+    static REPLACED: Statement = Statement::new(
+        "delete from chapar.tracks where exists (select 1 from chapar.tracks l \
+         where l.track = chapar.tracks.track and l.version > chapar.tracks.version)",
+    );
     conn.run(&FORGET, vec![]).await?;
+    conn.run(&REPLACED, vec![]).await?;
     Ok(())
 }
 

@@ -3,11 +3,12 @@
 mod cursor;
 mod keep;
 mod lease;
+mod marks;
 mod parked;
 mod read;
 mod triage;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ pub use triage::{ParkedRow, RelayCard};
 use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
-use crate::store::{Backend, Store};
+use crate::store::Store;
 
 /// The outbox of a store, as the relay sees it.
 #[derive(Debug, Clone)]
@@ -115,7 +116,6 @@ impl Outbox for SqlOutbox {
                     .map_err(store)?;
             }
             parked::park(&mut tx.conn(), &checkpoint.parks).await.map_err(store)?;
-            write_marks(&mut tx.conn(), &checkpoint.marks).await.map_err(store)?;
             tx.commit().await.map_err(store)?;
             let versions = checkpoint.tracks.iter().map(|track| (track.id, track.version));
             *lock(&self.written) = versions.collect();
@@ -149,26 +149,29 @@ impl Outbox for SqlOutbox {
         }))
     }
 
+    fn mark<'a>(
+        &'a self,
+        epoch: i64,
+        tracks: &'a [Track],
+        topics: &'a [String],
+    ) -> BoxFuture<'a, Result<(), OutboxError>> {
+        Box::pin(self.within(async move {
+            let mut tx = self.store.begin_relay().await.map_err(store)?;
+            guard(&mut tx.conn(), epoch).await?;
+            marks::mark(&mut tx.conn(), tracks, topics).await.map_err(store)?;
+            tx.commit().await.map_err(store)
+        }))
+    }
+
     fn marks<'a>(
         &'a self,
         keys: &'a [String],
     ) -> BoxFuture<'a, Result<Vec<KeyMarks>, OutboxError>> {
-        static MARKS: Statement = Statement::new(
-            "select ordering_key, marks from chapar.key_marks where ordering_key = any($1)",
-        );
         Box::pin(self.within(async move {
             let mut tx = self.store.begin_read().await.map_err(store)?;
-            let rows = tx.conn().query(&MARKS, vec![keys.to_vec().into()]).await.map_err(store)?;
+            let marks = marks::marks(&mut tx.conn(), keys).await.map_err(store)?;
             tx.rollback().await.map_err(store)?;
-            let marks = |row: &crate::value::Row| {
-                let text: String = row.get(1)?;
-                let wrong = |_| StoreError::Cell { column: 1, expected: "marks of a key" };
-                Ok(KeyMarks {
-                    key: row.get(0)?,
-                    marks: serde_json::from_str(&text).map_err(wrong)?,
-                })
-            };
-            rows.iter().map(marks).collect::<Result<_, StoreError>>().map_err(store)
+            Ok(marks)
         }))
     }
 }
@@ -217,27 +220,6 @@ async fn write_track(
         // What is left behind would hold the floor down.
         lease::forget_tracks(conn).await?;
     }
-    Ok(())
-}
-
-async fn write_marks(conn: &mut Conn<'_>, marks: &[KeyMarks]) -> Result<(), StoreError> {
-    const POSTGRES: &str = "insert into chapar.key_marks (ordering_key, marks) \
-         select * from unnest($1::text[], $2::text[]) on conflict (ordering_key) \
-         do update set marks = excluded.marks";
-    const SQLITE: &str = "insert into chapar_key_marks (ordering_key, marks) \
-         select k.value, m.value from json_each($1) k join json_each($2) m on m.key = k.key \
-         where true on conflict (ordering_key) do update set marks = excluded.marks";
-    if marks.is_empty() {
-        return Ok(());
-    }
-    // Sorted, so that no two relays wait for each other; of a key that comes twice, the last.
-    let latest: BTreeMap<&str, &BTreeMap<String, i64>> =
-        marks.iter().map(|marks| (marks.key.as_str(), &marks.marks)).collect();
-    let keys: Vec<String> = latest.keys().map(|key| (*key).to_owned()).collect();
-    let texts = latest.values().map(|marks| serde_json::to_string(marks).unwrap_or_default());
-    let texts: Vec<String> = texts.collect();
-    let sql = if conn.backend() == Backend::Postgres { POSTGRES } else { SQLITE };
-    conn.execute(sql, vec![keys.into(), texts.into()]).await?;
     Ok(())
 }
 

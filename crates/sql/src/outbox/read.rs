@@ -135,7 +135,7 @@ async fn open(
     at: &At,
     shards: &[i16],
 ) -> Result<Option<Window>, StoreError> {
-    const OPEN: &str = "select seq, xid::text, snapshot::text \
+    const OPEN: &str = "select seq, xid::text, snapshot::text, top \
          from chapar.open_window($1::text::pg_snapshot, $2::text::xid8, $3, $4, $5)";
     let opened = sqlx::query(OPEN)
         .bind(&at.seen)
@@ -152,6 +152,7 @@ async fn open(
         upto_seq: row.try_get(0)?,
         upto_xid: xid.parse().map_err(wrong)?,
         upto: row.try_get(2)?,
+        upto_top: row.try_get(3)?,
     }))
 }
 
@@ -290,17 +291,17 @@ fn id(text: &str) -> Result<chapar_core::Id, StoreError> {
     text.parse().map_err(|_| StoreError::Cell { column: 1, expected: "an event id" })
 }
 
-fn to_draft(draft: &str, facts: &str) -> Result<OutboxDraft, StoreError> {
+fn to_draft(draft: &str, facts: &str) -> Result<Box<OutboxDraft>, StoreError> {
     type Fields = (String, String, Option<String>, String, Option<String>);
     let (aggregate_type, aggregate_id, idempotency_key, correlation_id, causation_id): Fields =
         serde_json::from_str(draft)
             .map_err(|_| StoreError::Cell { column: 8, expected: "a draft" })?;
-    Ok(OutboxDraft {
+    Ok(Box::new(OutboxDraft {
         aggregate_type,
         aggregate_id,
         idempotency_key,
         correlation_id,
         causation_id,
         facts: facts.to_owned(),
-    })
+    }))
 }
