@@ -12,4 +12,5 @@ mod naive;
 mod place;
 pub mod relay;
 pub mod torture;
+pub mod transport;
 pub mod validate;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use chapar_bench::{append, latency, relay, validate};
+use chapar_bench::{append, latency, relay, transport, validate};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -37,6 +37,13 @@ Examples:
   chapar bench latency --rate 2000
   chapar bench latency --rate 500 --turn-ms 5000 --format json")]
     Latency(Latency),
+    /// Publish and read over our adapter, against the bare client library.
+    #[command(after_help = "\
+Examples:
+  chapar bench transport
+  chapar bench transport --transport nats://localhost --format json
+  chapar bench transport --bytes 4096 --turn-ms 1000 --rounds 2")]
+    Transport(Transport),
 }
 
 #[derive(Args)]
@@ -111,6 +118,33 @@ pub(crate) struct Relay {
 }
 
 #[derive(Args)]
+pub(crate) struct Transport {
+    /// The broker, nats://host:port; a private one when none is given. What is made there is
+    /// taken away again.
+    #[arg(long, value_name = "URL")]
+    transport: Option<String>,
+
+    /// How large a message is, without its headers.
+    #[arg(long, value_name = "N", default_value_t = 1024,
+        value_parser = clap::value_parser!(u64).range(1..=(512 << 10)))]
+    bytes: u64,
+
+    /// How many rounds count.
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=100))]
+    rounds: u64,
+
+    /// How long each contestant runs in each round, in milliseconds.
+    #[arg(long, value_name = "MS", default_value_t = 4000,
+        value_parser = clap::value_parser!(u64).range(100..=600_000))]
+    turn_ms: u64,
+
+    /// The form of the output.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+#[derive(Args)]
 pub(crate) struct Validate {
     /// How long each contestant runs in each of the five rounds, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 300,
@@ -164,6 +198,16 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             };
             let report = latency::run(&options)?;
             print(args.place.format, &report, || report.table())
+        }
+        Command::Transport(args) => {
+            let options = transport::Options {
+                transport: args.transport,
+                rounds: args.rounds as usize,
+                turn: Duration::from_millis(args.turn_ms),
+                bytes: args.bytes as usize,
+            };
+            let report = transport::run(&options)?;
+            print(args.format, &report, || report.table())
         }
     }
 }

@@ -60,3 +60,27 @@ fn the_relay_the_append_and_the_way_to_the_broker_are_measured_on_real_servers()
     let latency = report(&["latency", "--rate", "100", "--turn-ms", "1000"]);
     positive(&latency, &["p50_ms", "p99_ms", "transaction_p99_ms", "p99_over_transaction"]);
 }
+
+#[test]
+fn an_adapter_is_measured_against_the_bare_client_and_leaves_nothing_on_the_broker() {
+    let broker = need!(servers::Launch::of(servers::Kind::Nats).start());
+    let small = ["--rounds", "1", "--turn-ms", "200", "--format", "json"];
+    let output = bench(&[&["transport", "--transport", broker.url()], &small[..]].concat());
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for figure in ["publish_ratio", "subscribe_ratio", "publish_per_s", "subscribe_per_s"] {
+        assert!(report[figure].as_f64().is_some_and(|figure| figure > 0.0), "{report}");
+    }
+    assert_eq!(report["contestants"].as_array().map(Vec::len), Some(4), "{report}");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let left = runtime.block_on(async {
+        use futures_util::StreamExt;
+        let client = async_nats::connect(broker.url()).await.unwrap();
+        async_nats::jetstream::new(client).stream_names().count().await
+    });
+    assert_eq!(left, 0);
+
+    let output = bench(&["transport", "--transport", "smoke://signals"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("use nats://host:port"), "{output:?}");
+}

@@ -1,0 +1,370 @@
+//! What an adapter costs over the client library it is made of: the same messages in the same
+//! window, published and read by either in turns.
+//!
+//! A broker takes part by its URL: a module that opens both and keeps the contract of [`Bare`].
+
+mod nats;
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail, ensure};
+use bytes::Bytes;
+use chapar_core::Id;
+use chapar_core::port::{Outgoing, SubscriptionSpec, TopicSpec, Transport};
+use chapar_testkit::servers::{Instance, Kind, Launch};
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use serde::Serialize;
+
+use crate::measure::{Contestant, Rounds, Spread, interleaved, table};
+
+/// Messages that may wait for their acknowledgement, in either direction and for either
+/// contestant.
+const WINDOW: usize = 2000;
+/// How many messages one call of the adapter publishes; so many calls run at once that together
+/// they fill the window.
+const CHUNK: usize = 250;
+const KEYS: u64 = 10_000;
+
+/// What is measured.
+#[derive(Debug, Clone)]
+pub struct Options {
+    /// The broker; a private NATS server when none is given.
+    pub transport: Option<String>,
+    /// How many rounds count.
+    pub rounds: usize,
+    /// How long each contestant runs in each of them.
+    pub turn: Duration,
+    /// How large a body is.
+    pub bytes: usize,
+}
+
+/// What was measured.
+#[derive(Debug, Clone, Serialize)]
+pub struct Report {
+    /// The kind of broker.
+    pub transport: &'static str,
+    /// Our adapter over the bare client, publishing.
+    pub publish_ratio: f64,
+    /// Our adapter over the bare client, reading and acknowledging.
+    pub subscribe_ratio: f64,
+    /// Messages per second that our adapter published.
+    pub publish_per_s: f64,
+    /// Messages per second that our adapter read.
+    pub subscribe_per_s: f64,
+    /// A message on the wire, without its headers.
+    pub body_bytes: usize,
+    /// How many messages may wait for their acknowledgement.
+    pub window: usize,
+    /// How many rounds.
+    pub rounds: usize,
+    /// Every contestant.
+    pub contestants: Vec<Line>,
+}
+
+/// A contestant.
+#[derive(Debug, Clone, Serialize)]
+pub struct Line {
+    /// What it is.
+    pub name: &'static str,
+    /// Messages per second.
+    pub per_s: Spread,
+    /// Over the bare client doing the same, within each round.
+    pub over_bare: Spread,
+}
+
+const BARE_PUBLISH: &str = "publish, bare client";
+const PUBLISH: &str = "publish, adapter";
+const BARE_READ: &str = "subscribe, bare client";
+const READ: &str = "subscribe, adapter";
+
+/// The client library alone, used as somebody would who needs nothing else.
+///
+/// # Contract
+/// Messages are those of [`Load`], byte for byte what the adapter makes of them, and lie where
+/// the adapter puts them. At most [`WINDOW`] wait for their acknowledgement.
+trait Bare {
+    /// Publishes until the turn is over and everything is acknowledged; returns how many.
+    fn publish<'a>(&'a self, load: &'a Load, turn: Duration) -> LocalBoxFuture<'a, Result<u64>>;
+
+    /// Reads from the beginning and acknowledges each message, until it has had `most` or the
+    /// turn is over.
+    fn read<'a>(
+        &'a self,
+        load: &'a Load,
+        most: u64,
+        turn: Duration,
+    ) -> LocalBoxFuture<'a, Result<Read>>;
+
+    /// Empties the topic, so that one turn does not slow the next one down.
+    fn empty<'a>(&'a self, load: &'a Load) -> LocalBoxFuture<'a, Result<()>>;
+
+    /// Takes everything away that was made on the broker.
+    fn leave<'a>(&'a self, loads: &'a [&'a Load]) -> LocalBoxFuture<'a, Result<()>>;
+}
+
+/// How much was read, and how long it took from the first message on.
+#[derive(Debug, Clone, Copy, Default)]
+struct Read {
+    messages: u64,
+    time: Duration,
+}
+
+/// What is published and read.
+struct Load {
+    topic: String,
+    headers: Vec<(String, String)>,
+    body: Bytes,
+}
+
+impl Load {
+    fn new(topic: String, bytes: usize) -> Self {
+        let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        let headers = vec![
+            header("eventType", "bench.message.sent"),
+            header("eventVersion", "1"),
+            header("idempotencyKey", "k:1"),
+        ];
+        Load { topic, headers, body: Bytes::from(vec![b'x'; bytes]) }
+    }
+
+    fn tenant(n: u64) -> String {
+        format!("t{}", n % 20)
+    }
+
+    fn key(n: u64) -> String {
+        format!("t{}:k{}", n % 20, n % KEYS)
+    }
+
+    fn id(n: u64) -> Id {
+        Id::uuid_v7(n, u128::from(n))
+    }
+
+    fn message(&self, n: u64) -> Outgoing {
+        Outgoing {
+            id: Load::id(n),
+            topic: self.topic.clone(),
+            tenant: Load::tenant(n),
+            key: Some(Load::key(n)),
+            headers: self.headers.clone(),
+            body: self.body.clone(),
+        }
+    }
+}
+
+/// Measures it.
+pub fn run(options: &Options) -> Result<Report> {
+    let runtime = tokio::runtime::Runtime::new()?;
+    let field = runtime.block_on(Field::enter(options))?;
+    let measured = runtime.block_on(field.prepare()).and_then(|()| field.rounds(&runtime));
+    // A broker that was given is left as it was found, also after a failure.
+    let left = runtime.block_on(field.bare.leave(&[&field.write, &field.read]));
+    let rounds = measured?;
+    left?;
+    field.report(&rounds).context("no round was run")
+}
+
+struct Field<'a> {
+    options: &'a Options,
+    kind: &'static str,
+    ours: Arc<dyn Transport>,
+    bare: Box<dyn Bare>,
+    write: Load,
+    read: Load,
+    /// Names what is made on the broker.
+    run: String,
+    /// Counts messages, so that no id is used twice.
+    next: Cell<u64>,
+    /// How many messages there are to read.
+    backlog: Cell<u64>,
+    _server: Option<Instance>,
+}
+
+impl<'a> Field<'a> {
+    async fn enter(options: &'a Options) -> Result<Self> {
+        ensure!(options.bytes > 0, "--bytes: at least 1");
+        let mut server = None;
+        let url = match &options.transport {
+            Some(url) => url.clone(),
+            None => {
+                let started = tokio::task::block_in_place(|| Launch::of(Kind::Nats).start())?;
+                server.insert(started).url().to_owned()
+            }
+        };
+        let run = format!("{:08x}", fastrand::u32(..));
+        let (kind, ours, bare) = match url.split_once("://").map(|(scheme, _)| scheme) {
+            Some("nats" | "tls") => nats::open(&url, &run).await?,
+            _ => bail!(
+                "--transport {url}: there is no bare client to compare with; use nats://host:port"
+            ),
+        };
+        let load = |part| Load::new(format!("chapar-bench-{part}-{run}.sent.v1"), options.bytes);
+        let (write, read) = (load("write"), load("read"));
+        let (next, backlog) = (Cell::new(0), Cell::new(0));
+        Ok(Field { options, kind, ours, bare, write, read, run, next, backlog, _server: server })
+    }
+
+    /// Makes the topics, and the backlog that is read in every round.
+    async fn prepare(&self) -> Result<()> {
+        const BACKLOG: u64 = 200_000;
+        let topic = |load: &Load| TopicSpec {
+            name: load.topic.clone(),
+            partitions: 12,
+            retention: Duration::from_secs(24 * 3600),
+        };
+        self.ours.apply(&[topic(&self.write), topic(&self.read)], &[]).await?;
+        let turn = self.options.turn;
+        // About as much as is read in a turn; a contestant that is done starts over.
+        let enough = |n| n >= BACKLOG || (n >= 5000 && turn < Duration::from_secs(1));
+        self.backlog.set(self.publish(&self.read, |n, _| enough(n)).await?);
+        Ok(())
+    }
+
+    fn rounds(&self, runtime: &tokio::runtime::Runtime) -> Result<Rounds> {
+        let turn = self.options.turn;
+        let published = |contestant: LocalBoxFuture<'_, Result<u64>>| {
+            runtime.block_on(async {
+                self.bare.empty(&self.write).await?;
+                let began = Instant::now();
+                let sent = contestant.await?;
+                Ok(sent as f64 / began.elapsed().as_secs_f64())
+            })
+        };
+        let turns = Cell::new(0u64);
+        let mut contestants = [
+            Contestant::new(BARE_PUBLISH, || published(self.bare.publish(&self.write, turn))),
+            Contestant::new(PUBLISH, || {
+                published(Box::pin(self.publish(&self.write, move |_, taken| taken >= turn)))
+            }),
+            Contestant::new(BARE_READ, || {
+                runtime.block_on(
+                    self.over_and_over(|most, left| self.bare.read(&self.read, most, left)),
+                )
+            }),
+            Contestant::new(READ, || {
+                runtime.block_on(self.over_and_over(|most, left| {
+                    turns.set(turns.get() + 1);
+                    Box::pin(self.subscribe(turns.get(), most, left))
+                }))
+            }),
+        ];
+        interleaved(&mut contestants, self.options.rounds)
+    }
+
+    /// Publishes until `enough`, of the number and the time so far; returns how many.
+    async fn publish(&self, load: &Load, enough: impl Fn(u64, Duration) -> bool) -> Result<u64> {
+        let began = Instant::now();
+        let (mut sent, mut acknowledged) = (0u64, 0u64);
+        let mut calls = FuturesUnordered::new();
+        loop {
+            while calls.len() < WINDOW / CHUNK && !enough(sent, began.elapsed()) {
+                let first = self.next.replace(self.next.get() + CHUNK as u64);
+                let batch = (first..first + CHUNK as u64).map(|n| load.message(n)).collect();
+                calls.push(self.ours.publish(batch));
+                sent += CHUNK as u64;
+            }
+            let Some(receipts) = calls.next().await else { return Ok(acknowledged) };
+            for receipt in receipts {
+                ensure!(!receipt?.duplicate, "the broker took a new message for an old one");
+                acknowledged += 1;
+            }
+        }
+    }
+
+    /// Reads the backlog from its beginning again and again, for a turn of reading; returns
+    /// messages per second.
+    async fn over_and_over<'f>(
+        &self,
+        mut read: impl FnMut(u64, Duration) -> LocalBoxFuture<'f, Result<Read>>,
+    ) -> Result<f64> {
+        let backlog = self.backlog.get();
+        let mut all = Read::default();
+        while all.time < self.options.turn {
+            let one = read(backlog, self.options.turn - all.time).await?;
+            ensure!(one.messages > 1, "nothing was delivered");
+            all.messages += one.messages;
+            all.time += one.time;
+        }
+        Ok(all.messages as f64 / all.time.as_secs_f64())
+    }
+
+    /// The adapter's part of [`Bare::read`]: acknowledges a batch while the next is fetched, as
+    /// a consumer does.
+    async fn subscribe(&self, turn: u64, most: u64, time: Duration) -> Result<Read> {
+        let spec = SubscriptionSpec {
+            name: format!("bench-{}-{turn}", self.run),
+            topics: vec![self.read.topic.clone()],
+            ack_deadline: Duration::from_secs(60),
+            max_in_flight: WINDOW,
+        };
+        let subscription = self.ours.subscribe(&spec).await?;
+        let (mut began, mut read, mut tokens) = (None, Read::default(), Vec::new());
+        let mut silent = 0;
+        while read.messages < most && read.time < time {
+            let fetch = subscription.fetch(WINDOW / 2, Duration::from_secs(1));
+            let (fetched, acked) = tokio::join!(fetch, subscription.ack(&tokens));
+            acked?;
+            let fetched = fetched?;
+            silent = if fetched.is_empty() { silent + 1 } else { 0 };
+            ensure!(silent < 30, "only {} of {most} were delivered", read.messages);
+            tokens = fetched.into_iter().map(|delivery| delivery.token).collect();
+            read.messages += tokens.len() as u64;
+            read.time = began.get_or_insert_with(Instant::now).elapsed();
+        }
+        subscription.ack(&tokens).await?;
+        if let Some(began) = began {
+            read.time = began.elapsed();
+        }
+        subscription.close().await?;
+        Ok(read)
+    }
+
+    fn report(&self, rounds: &Rounds) -> Option<Report> {
+        let line = |name, bare| {
+            Some(Line { name, per_s: rounds.of(name)?, over_bare: rounds.over(name, bare)? })
+        };
+        let (publish, read) = (line(PUBLISH, BARE_PUBLISH)?, line(READ, BARE_READ)?);
+        Some(Report {
+            transport: self.kind,
+            publish_ratio: publish.over_bare.median,
+            subscribe_ratio: read.over_bare.median,
+            publish_per_s: publish.per_s.median,
+            subscribe_per_s: read.per_s.median,
+            body_bytes: self.options.bytes,
+            window: WINDOW,
+            rounds: rounds.len(),
+            contestants: vec![
+                line(BARE_PUBLISH, BARE_PUBLISH)?,
+                publish,
+                line(BARE_READ, BARE_READ)?,
+                read,
+            ],
+        })
+    }
+}
+
+impl Report {
+    /// For people.
+    pub fn table(&self) -> String {
+        let rows: Vec<Vec<String>> = self
+            .contestants
+            .iter()
+            .map(|line| {
+                vec![
+                    line.name.to_owned(),
+                    format!("{:.0}", line.per_s.median),
+                    format!("{:.0} – {:.0}", line.per_s.min, line.per_s.max),
+                    format!("{:.3}", line.over_bare.median),
+                ]
+            })
+            .collect();
+        table(&["what", "messages/s", "spread", "over bare"], &rows)
+            + &format!(
+                "\n{}, messages of {} bytes, at most {} without an acknowledgement, {} rounds in \
+                 turns.\n",
+                self.transport, self.body_bytes, self.window, self.rounds
+            )
+    }
+}
