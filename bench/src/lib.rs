@@ -6,6 +6,7 @@
 //! from outside what came of it.
 
 pub mod append;
+pub mod consume;
 pub mod latency;
 pub mod measure;
 mod naive;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use chapar_bench::{append, latency, relay, transport, validate};
+use chapar_bench::{append, consume, latency, relay, transport, validate};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -30,13 +30,19 @@ Examples:
 Examples:
   chapar bench append
   chapar bench append --turn-ms 1000 --rounds 2 --format json")]
-    Append(Append),
+    Append(Database),
     /// From commit to the broker at a steady rate, against the transaction itself.
     #[command(after_help = "\
 Examples:
   chapar bench latency --rate 2000
   chapar bench latency --rate 500 --turn-ms 5000 --format json")]
     Latency(Latency),
+    /// Apply events in a consumer, against the same statements written by hand.
+    #[command(after_help = "\
+Examples:
+  chapar bench consume
+  chapar bench consume --turn-ms 1000 --rounds 2 --messages 100000 --format json")]
+    Consume(Consume),
     /// Publish and read over our adapter, against the bare client library.
     #[command(after_help = "\
 Examples:
@@ -47,7 +53,7 @@ Examples:
 }
 
 #[derive(Args)]
-pub(crate) struct Append {
+pub(crate) struct Database {
     /// An empty PostgreSQL database; a private server when none is given.
     #[arg(long, value_name = "URL")]
     store: Option<String>,
@@ -65,6 +71,17 @@ pub(crate) struct Append {
     /// The form of the output.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
+}
+
+#[derive(Args)]
+pub(crate) struct Consume {
+    /// Over how many messages the memory is watched.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+        value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
+    messages: u64,
+
+    #[command(flatten)]
+    database: Database,
 }
 
 #[derive(Args)]
@@ -185,6 +202,16 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
                 turn: Duration::from_millis(args.turn_ms),
             };
             let report = append::run(&options)?;
+            print(args.format, &report, || report.table())
+        }
+        Command::Consume(Consume { messages, database: args }) => {
+            let options = consume::Options {
+                store: args.store,
+                rounds: args.rounds as usize,
+                turn: Duration::from_millis(args.turn_ms),
+                messages,
+            };
+            let report = consume::run(&options)?;
             print(args.format, &report, || report.table())
         }
         Command::Latency(args) => {

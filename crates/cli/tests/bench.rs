@@ -39,7 +39,7 @@ fn a_wrong_option_is_a_wrong_usage() {
 }
 
 #[test]
-fn the_relay_the_append_and_the_way_to_the_broker_are_measured_on_real_servers() {
+fn the_relay_the_append_the_consumer_and_the_way_to_the_broker_are_measured_on_real_servers() {
     need!(servers::postgres());
     need!(servers::nats());
     let report = |args: &[&str]| {
@@ -57,6 +57,9 @@ fn the_relay_the_append_and_the_way_to_the_broker_are_measured_on_real_servers()
     positive(&relay, &["naive_eager_factor", "peak_rss_mib", "cpu_s_per_million"]);
     let append = report(&["append", "--turn-ms", "100"]);
     assert!(append["loss_32"].is_number(), "{append}");
+    let consume = report(&["consume", "--turn-ms", "300", "--messages", "2000"]);
+    positive(&consume, &["over_handwritten", "set_over_handwritten", "rls_ratio"]);
+    positive(&consume, &["batch_over_single_1", "poison_throughput_ratio", "peak_rss_mib"]);
     let latency = report(&["latency", "--rate", "100", "--turn-ms", "1000"]);
     positive(&latency, &["p50_ms", "p99_ms", "transaction_p99_ms", "p99_over_transaction"]);
 }
