@@ -8,7 +8,7 @@ use chapar_core::convert::DUAL_PUBLISH_OF;
 use chapar_core::dialect::Message;
 use chapar_core::machine::failure::{FailureKind, FailurePolicy};
 use chapar_core::machine::order::Place;
-use chapar_core::port::{BoxFuture, Delivery};
+use chapar_core::port::{BoxFuture, Delivery, Token};
 use chapar_core::{Envelope, rules};
 use chapar_sql::{Arrival, Tx};
 use futures_util::FutureExt;
@@ -22,11 +22,12 @@ use crate::cx::Cx;
 use crate::failure::Failure;
 use crate::registry::Refusal;
 
-/// A delivery on its way through a consumer.
+/// A delivery on its way through a consumer. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Item {
-    pub(crate) delivery: Option<Delivery>,
-    pub(crate) arrival: Arrival,
+    /// What to acknowledge it by, unless it comes out of a box.
+    pub(crate) token: Option<Token>,
+    pub(crate) arrival: Arc<Arrival>,
     pub(crate) envelope: Result<Arc<Envelope>, Unusable>,
     pub(crate) attempts: u32,
     pub(crate) first_failed_at: Option<Timestamp>,
@@ -79,16 +80,14 @@ pub(crate) struct Failed {
 
 impl Runner {
     pub(crate) async fn item(&self, delivery: Delivery) -> Item {
-        let message = Message {
-            topic: Some(delivery.topic.clone()),
-            headers: delivery.headers.clone(),
-            body: delivery.body.clone(),
-        };
+        let Delivery { token, topic, key, headers, body, .. } = delivery;
+        let message = Message { topic: Some(topic), headers, body };
         let envelope = self.decode_or_learn(&message).await;
-        let headers = serde_json::to_string(&delivery.headers).unwrap_or_else(|_| "[]".into());
+        let Message { topic, headers, body } = message;
+        let topic = topic.unwrap_or_default();
         let known = envelope.as_ref().ok().map(|envelope| &**envelope);
-        let place = self.place(&delivery.topic, &delivery.headers, known);
-        let position = delivery.token.position;
+        let place = self.place(&topic, &headers, known);
+        let position = token.position;
         let (event_id, tenant) = match &envelope {
             Ok(envelope) => (fact(envelope), envelope.tenant.as_str().to_owned()),
             // What cannot be read has no id; its place is as good a name.
@@ -96,24 +95,25 @@ impl Runner {
                 (format!("{}-{}", position.partition, position.offset), "platform".to_owned())
             }),
         };
+        let arrival = Arrival {
+            event_id,
+            tenant,
+            topic,
+            ordering_key: key,
+            partition: position.partition,
+            offset: position.offset,
+            headers: serde_json::to_string(&headers).unwrap_or_else(|_| "[]".into()),
+            body,
+        };
         Item {
-            arrival: Arrival {
-                event_id,
-                tenant,
-                topic: delivery.topic.clone(),
-                ordering_key: delivery.key.clone(),
-                partition: position.partition,
-                offset: position.offset,
-                headers,
-                body: delivery.body.clone(),
-            },
+            arrival: Arc::new(arrival),
             envelope,
             attempts: 0,
             first_failed_at: None,
             released: None,
             place,
             held_since: None,
-            delivery: Some(delivery),
+            token: Some(token),
         }
     }
 
@@ -143,8 +143,8 @@ impl Runner {
         let place = self.place(&arrival.topic, &message.headers, known);
         Item {
             envelope,
-            delivery: None,
-            arrival,
+            token: None,
+            arrival: Arc::new(arrival),
             attempts: 0,
             first_failed_at: None,
             released,

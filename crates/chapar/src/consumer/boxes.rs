@@ -149,7 +149,7 @@ impl Runner {
         NewDeadLetter {
             id: self.chapar.new_id().to_string(),
             consumer: self.consumer.name.clone(),
-            arrival: item.arrival.clone(),
+            arrival: Arrival::clone(&item.arrival),
             kind: failure.kind().as_str().to_owned(),
             error: failure.message().to_owned(),
             fingerprint: fingerprint(&self.consumer.name, failure),

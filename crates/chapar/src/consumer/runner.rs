@@ -146,8 +146,8 @@ impl Runner {
         let room = round.room(self.consumer.max_bytes_in_flight);
         if round.fetching.is_none() && room > 0 && !self.rests(round) {
             // A task of its own: dropped half-way, a fetch would lose what it had taken.
-            let subscription = subscription.clone();
-            let fetch = async move { subscription.fetch(room, RELEASE_EVERY).await };
+            let (runner, subscription) = (self.clone(), subscription.clone());
+            let fetch = async move { runner.fetch(&*subscription, room).await };
             round.fetching = Some(tokio::spawn(fetch));
         }
         let until_wake = round.until_wake(RELEASE_EVERY);
@@ -164,15 +164,7 @@ impl Runner {
                 if !fetched.is_empty() {
                     round.largest /= 2;
                 }
-                let mut items = Vec::with_capacity(fetched.len());
-                for delivery in fetched {
-                    self.warn_of_deprecation(&delivery);
-                    items.push(self.item(delivery).await);
-                }
-                if let Err(error) = self.note_floors(&items).await {
-                    warn!(consumer = self.consumer.name, %error, "cannot note where it came in");
-                }
-                for item in items {
+                for item in fetched {
                     let key = item.arrival.ordering_key.clone().filter(|_| self.consumer.ordered);
                     let tenant = item.arrival.tenant.clone();
                     round.bytes += item.arrival.body.len();
@@ -184,6 +176,24 @@ impl Runner {
             () = tokio::time::sleep(until_wake) => {}
         }
         Ok(())
+    }
+
+    /// Fetches and reads messages, beside the transactions that are under way.
+    async fn fetch(
+        &self,
+        subscription: &dyn Subscription,
+        room: usize,
+    ) -> Result<Vec<Item>, TransportError> {
+        let fetched = subscription.fetch(room, RELEASE_EVERY).await?;
+        let mut items = Vec::with_capacity(fetched.len());
+        for delivery in fetched {
+            self.warn_of_deprecation(&delivery);
+            items.push(self.item(delivery).await);
+        }
+        if let Err(error) = self.note_floors(&items).await {
+            warn!(consumer = self.consumer.name, %error, "cannot note where it came in");
+        }
+        Ok(items)
     }
 
     /// Notes that the topics are still read, without which a version would seem silent.
@@ -256,14 +266,14 @@ impl Runner {
         // key's order, since a key belongs to one tenant.
         items.sort_by(|a, b| a.arrival.tenant.cmp(&b.arrival.tenant));
         if self.consumer.ordered {
-            let key = |item: &Item| item.arrival.ordering_key.clone();
-            items.chunk_by_mut(|a, b| key(a) == key(b)).for_each(arrange);
+            let same_key = |a: &Item, b: &Item| a.arrival.ordering_key == b.arrival.ordering_key;
+            items.chunk_by_mut(same_key).for_each(arrange);
         }
         let mut done = Done { keys, dealt: Vec::new(), later: Vec::new(), stop: false };
         let mut pending = items;
         while !pending.is_empty() {
             let batch = std::mem::take(&mut pending);
-            let tokens: Vec<Item> = batch.clone();
+            let all: Vec<Item> = batch.clone();
             let (mut applied, mut failed) = (Applied::default(), Vec::new());
             self.apply(batch, &mut applied, &mut failed).await;
             self.metrics.add_applied(applied.applied);
@@ -276,14 +286,12 @@ impl Runner {
             }
             self.metrics.add_late(applied.late);
             let held = applied.held;
-            let unsettled = |item: &Item| {
-                held.iter().any(|held| same(held, item))
-                    || failed.iter().any(|f| {
-                        same(&f.item, item)
-                            || f.followers.iter().any(|follower| same(follower, item))
-                    })
-            };
-            done.dealt.extend(tokens.into_iter().filter(|item| !unsettled(item)));
+            let unsettled: HashSet<(u32, u64)> = held
+                .iter()
+                .chain(failed.iter().flat_map(|f| std::iter::once(&f.item).chain(&f.followers)))
+                .map(at)
+                .collect();
+            done.dealt.extend(all.into_iter().filter(|item| !unsettled.contains(&at(item))));
             self.hold(held, &mut done);
             for failed in failed {
                 let copy: Vec<Item> = std::iter::once(failed.item.clone())
@@ -335,11 +343,7 @@ impl Runner {
         }
         let dealt: usize = done.dealt.iter().map(|item| item.arrival.body.len()).sum();
         round.bytes = round.bytes.saturating_sub(dealt);
-        match subscription.ack(&done.tokens()).await {
-            // Another process has the partition now; the inbox keeps it from applying twice.
-            Ok(()) | Err(TransportError::Expired) => {}
-            Err(error) => return Err(error),
-        }
+        let tokens = done.tokens();
         let now = self.chapar.clock().now();
         let mut waiting: Vec<(Option<String>, usize)> = done.keys;
         for (at, items) in done.later {
@@ -350,15 +354,24 @@ impl Runner {
             let pause = at.duration_since(now).unsigned_abs().min(Duration::from_secs(3600));
             round.delayed.push(Delayed { at: Instant::now() + pause, key, items });
         }
+        let delayed: HashSet<&str> =
+            round.delayed.iter().filter_map(|later| later.key.as_deref()).collect();
         for (key, settled) in waiting {
-            let delayed = key.is_some() && round.delayed.iter().any(|later| later.key == key);
-            if delayed {
-                round.lanes.settle(settled);
-            } else {
-                round.lanes.done(key.as_deref(), settled);
+            match key.as_deref() {
+                Some(key) if delayed.contains(key) => round.lanes.settle(settled),
+                key => round.lanes.done(key, settled),
             }
         }
-        Ok(())
+        // The next transactions need not wait for the acknowledgement: what is lost of it comes
+        // again, and is found in the inbox.
+        if !self.stop.is_cancelled() {
+            self.start(round);
+        }
+        match subscription.ack(&tokens).await {
+            // Another process has the partition now; the inbox keeps it from applying twice.
+            Ok(()) | Err(TransportError::Expired) => Ok(()),
+            Err(error) => Err(error),
+        }
     }
 
     async fn pause(&self, time: Duration) {
@@ -379,18 +392,18 @@ async fn beat(subscription: Arc<dyn Subscription>) {
     }
 }
 
-type Fetching = JoinHandle<Result<Vec<Delivery>, TransportError>>;
+type Fetching = JoinHandle<Result<Vec<Item>, TransportError>>;
 
 /// Waits for the fetch under way; for ever, if there is none.
-async fn fetched(fetching: &mut Option<Fetching>) -> Result<Vec<Delivery>, TransportError> {
+async fn fetched(fetching: &mut Option<Fetching>) -> Result<Vec<Item>, TransportError> {
     let Some(task) = fetching else { return std::future::pending().await };
     let fetched = task.await;
     *fetching = None;
     fetched.unwrap_or_else(|error| Err(TransportError::Unavailable(error.to_string())))
 }
 
-fn same(a: &Item, b: &Item) -> bool {
-    (a.arrival.partition, a.arrival.offset) == (b.arrival.partition, b.arrival.offset)
+fn at(item: &Item) -> (u32, u64) {
+    (item.arrival.partition, item.arrival.offset)
 }
 
 struct Round {
@@ -491,7 +504,6 @@ impl Done {
     }
 
     fn tokens(&self) -> Vec<Token> {
-        let delivery = |item: &Item| item.delivery.as_ref().map(|d| d.token.clone());
-        self.dealt.iter().filter_map(delivery).collect()
+        self.dealt.iter().filter_map(|item| item.token.clone()).collect()
     }
 }
