@@ -39,7 +39,7 @@ fn bundle(owner: &str) -> Value {
     })
 }
 
-fn registered(house: &House, owner: &str) -> Chapar {
+pub(crate) fn registered(house: &House, owner: &str) -> Chapar {
     let registry = Registry::from_bundle(&bundle(owner).to_string()).unwrap();
     let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
     let profile = Profile::builtin("melmastoon").unwrap();

@@ -1,6 +1,7 @@
 //! The road of an event, end to end, on every store.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod broken;
 mod bundles;
 mod consume;
 mod contracts;
@@ -11,6 +12,7 @@ mod flow;
 mod harness;
 mod inbox;
 mod messages;
+mod nats;
 mod order;
 mod processes;
 mod push;

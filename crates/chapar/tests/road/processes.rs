@@ -1,7 +1,7 @@
 //! Consumers in processes of their own, started out of the test program, and a transport that
 //! spreads the topics of a key over partitions as brokers do.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
@@ -13,20 +13,76 @@ use chapar::core::port::{
 };
 use chapar::sql::SqlTransport;
 use chapar::{App, Consumer, Store, StoreOptions};
+use chapar_transports::nats::{Nats, NatsOptions};
+use serde::{Deserialize, Serialize};
 
-use crate::harness::House;
+use crate::harness::{House, eventually};
 
 const VARIABLE: &str = "CHAPAR_ROAD_PROCESS";
 
 /// A process with one consumer; it is killed when this value goes.
 pub(crate) struct Process(Child);
 
+/// A NATS server, and how the streams there are divided.
+#[derive(Clone, Serialize, Deserialize)]
+pub(crate) struct Broker {
+    pub(crate) url: String,
+    pub(crate) partitions: u32,
+    pub(crate) own_partitions: BTreeMap<String, u32>,
+    /// Whether the topics of a key lie in partitions of their own.
+    pub(crate) spread: bool,
+}
+
+impl Broker {
+    pub(crate) fn at(url: &str) -> Self {
+        let NatsOptions { partitions, own_partitions, .. } = NatsOptions::default();
+        Broker { url: url.into(), partitions, own_partitions, spread: false }
+    }
+
+    pub(crate) async fn connect(&self, owner: &str) -> Result<Nats, TransportError> {
+        let options = NatsOptions {
+            owner: owner.into(),
+            prefix: Some("melmastoon".into()),
+            partitions: self.partitions,
+            own_partitions: self.own_partitions.clone(),
+            lease: Duration::from_millis(900),
+            ..NatsOptions::default()
+        };
+        Nats::connect(&self.url, options).await
+    }
+
+    async fn open(&self, owner: &str) -> Arc<dyn Transport> {
+        let nats = self.connect(owner).await.unwrap();
+        if self.spread { Arc::new(Spread::new(nats)) } else { Arc::new(nats) }
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+struct Orders {
+    role: String,
+    owner: String,
+    store: String,
+    broker: Option<Broker>,
+}
+
 impl Process {
-    /// Starts the consumer that [`consumer`] knows by this role.
+    /// Starts the consumer that [`consumer`] knows by this role, without a broker.
     pub(crate) fn start(house: &House, role: &str, owner: &str) -> Self {
+        Self::start_on(house, None, role, owner)
+    }
+
+    /// Starts the consumer that [`consumer`] knows by this role.
+    pub(crate) fn start_on(
+        house: &House,
+        broker: Option<&Broker>,
+        role: &str,
+        owner: &str,
+    ) -> Self {
+        let (role, owner, store) = (role.to_owned(), owner.to_owned(), house.url.clone());
+        let orders = Orders { role, owner, store, broker: broker.cloned() };
         let child = Command::new(std::env::current_exe().unwrap())
             .args(["--exact", "processes::worker", "--nocapture", "--test-threads=1"])
-            .env(VARIABLE, format!("{role} {owner} {}", house.url))
+            .env(VARIABLE, serde_json::to_string(&orders).unwrap())
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
@@ -36,6 +92,14 @@ impl Process {
 
     pub(crate) fn id(&self) -> u32 {
         self.0.id()
+    }
+
+    /// Lets it leave in good order, and waits until it has.
+    pub(crate) async fn leave(mut self) {
+        drop(self.0.stdin.take());
+        let child = Mutex::new(&mut self.0);
+        let gone = async || child.lock().unwrap().try_wait().unwrap().is_some();
+        eventually("the process leaves", gone).await;
     }
 }
 
@@ -49,6 +113,7 @@ impl Drop for Process {
 fn consumer(role: &str) -> Consumer {
     match role {
         "order" => crate::order::reader(),
+        "stuck" => crate::nats::stuck(),
         "intent" => crate::inbox::by_intent(),
         "room" => crate::inbox::by_room(),
         other => panic!("no role {other}"),
@@ -59,14 +124,17 @@ fn consumer(role: &str) -> Consumer {
 #[test]
 fn worker() {
     let Ok(orders) = std::env::var(VARIABLE) else { return };
-    let [role, owner, url] = orders.splitn(3, ' ').collect::<Vec<_>>()[..] else { return };
+    let Orders { role, owner, store, broker } = serde_json::from_str(&orders).unwrap();
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build().unwrap();
     runtime.block_on(async {
-        let store = Store::open(url, &StoreOptions::default()).await.unwrap();
-        let transport = Arc::new(Spread::new(SqlTransport::new(store.clone(), owner)));
-        let app = App::new(House::backbone(store), transport, owner).without_relay();
-        let running = app.consumer("inventory-service", consumer(role)).start().await;
+        let store = Store::open(&store, &StoreOptions::default()).await.unwrap();
+        let transport = match &broker {
+            Some(broker) => broker.open(&owner).await,
+            None => Arc::new(Spread::new(SqlTransport::new(store.clone(), &owner))),
+        };
+        let app = App::new(House::backbone(store), transport, &owner).without_relay();
+        let running = app.consumer("inventory-service", consumer(&role)).start().await;
         let running = running.unwrap();
         let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
         let _ = ended.await;
@@ -74,10 +142,9 @@ fn worker() {
     });
 }
 
-/// The log in the database, with the topics of a key in partitions of their own; one topic can
-/// be kept back.
+/// A transport with the topics of a key in partitions of their own; one topic can be kept back.
 pub(crate) struct Spread {
-    log: Arc<SqlTransport>,
+    log: Arc<dyn Transport>,
     slow: Mutex<Option<(String, Vec<Outgoing>)>>,
     flight: Arc<Mutex<Flight>>,
 }
@@ -90,7 +157,7 @@ struct Flight {
 }
 
 impl Spread {
-    pub(crate) fn new(log: SqlTransport) -> Self {
+    pub(crate) fn new(log: impl Transport + 'static) -> Self {
         Spread { log: Arc::new(log), slow: Mutex::new(None), flight: Arc::default() }
     }
 
