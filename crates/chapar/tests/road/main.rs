@@ -9,6 +9,7 @@ mod dual;
 mod effects;
 mod emit;
 mod flow;
+mod gaps;
 mod harness;
 mod inbox;
 mod messages;

@@ -8,7 +8,7 @@ use chapar::{Chapar, Consumer, Cx, Event, Failure, Producer, Profile};
 
 use crate::harness::{Noted, write_down};
 
-async fn harness(consumer: Consumer) -> Harness {
+pub(crate) async fn harness(consumer: Consumer) -> Harness {
     let store = testing::store().await.unwrap();
     let mut tx = store.begin_raw().await.unwrap();
     let create = "create table notes (id integer primary key, n bigint, tenant text, key text)";
@@ -25,7 +25,7 @@ fn note(key: &str, n: i64) -> chapar::Draft {
     Noted { key: key.into(), n }.for_tenant(&"acme".parse().unwrap())
 }
 
-async fn notes(harness: &Harness) -> Vec<i64> {
+pub(crate) async fn notes(harness: &Harness) -> Vec<i64> {
     let mut tx = harness.chapar().store().begin_read().await.unwrap();
     let rows = tx.fetch("select n from notes order by id", vec![]).await.unwrap();
     rows.iter().map(|row| row.get(0).unwrap()).collect()
