@@ -1,8 +1,10 @@
 //! Topics, subscriptions and grants: what a broker must be told.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use chapar_core::catalog::{Catalog, Encoding, Event, Volume};
+use chapar_core::port::{DeclaredSubscription, TopicSpec, Topology};
 use serde::Serialize;
 
 use crate::Loaded;
@@ -135,6 +137,35 @@ pub fn subscriptions(catalog: &Catalog) -> Vec<Subscription> {
     }
     subscriptions.sort_by(|a, b| a.name.cmp(&b.name));
     subscriptions
+}
+
+/// What a transport must be set up for.
+pub fn topology(loaded: &Loaded) -> Topology {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let Inventory { system, topics } = topics(loaded);
+    let mut publishers: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for topic in &topics {
+        publishers.entry(topic.owner.clone()).or_default().push(topic.topic.clone());
+    }
+    let topics = topics.into_iter().map(|topic| TopicSpec {
+        name: topic.topic,
+        partitions: topic.partitions,
+        retention: DAY * topic.retention_days.map_or(7, |days| days.hot),
+    });
+    let subscriptions = subscriptions(&loaded.catalog).into_iter();
+    let subscriptions = subscriptions.map(|subscription| DeclaredSubscription {
+        name: subscription.name,
+        service: subscription.consumer,
+        topic: subscription.topic,
+        ordered: subscription.ordered,
+        dead_letter_topic: subscription.dead_letter_topic,
+    });
+    Topology {
+        system,
+        topics: topics.collect(),
+        publishers,
+        subscriptions: subscriptions.collect(),
+    }
 }
 
 /// Who may publish and read what, by service.

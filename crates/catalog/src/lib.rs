@@ -14,7 +14,8 @@
 //! subject without an aggregate has one folder less, one of five segments one more.
 //!
 //! [`load`] reads all of it and finds every mistake with its line. What is generated comes from
-//! the same [`Loaded`] catalog: [topics, subscriptions and grants](inventory), an
+//! the same [`Loaded`] catalog: [topics, subscriptions and grants](inventory),
+//! [set-up files](setup) of brokers, an
 //! [AsyncAPI document](asyncapi), a [documentation site](docs), a [picture](graph) and
 //! [Rust types](rust). The [gate] compares it with what was released, and [policy] holds it and
 //! the code beside it to what no system may do.
@@ -35,6 +36,7 @@ mod proto;
 mod refs;
 pub mod rust;
 mod schema;
+pub mod setup;
 
 pub use bundle::bundle;
 pub use consumers::Breach;

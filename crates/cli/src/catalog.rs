@@ -96,7 +96,7 @@ pub(crate) enum CheckFormat {
 }
 
 /// What went wrong before anything could be checked; the exit code of a wrong usage.
-const USAGE: u8 = 2;
+pub(crate) const USAGE: u8 = 2;
 
 pub(crate) fn run(command: Command) -> Result<ExitCode> {
     match command {
@@ -176,7 +176,7 @@ fn with(target: &Target, work: impl FnOnce(&Loaded) -> Result<()>) -> Result<Exi
 }
 
 /// Loads one system without mistakes. What is wrong in a catalog must not end up in a broker.
-fn flawless(at: &Where) -> Result<Loaded, ExitCode> {
+pub(crate) fn flawless(at: &Where) -> Result<Loaded, ExitCode> {
     let folder = match folders(at).as_deref() {
         Ok([folder]) => folder.clone(),
         Ok(several) => {
@@ -252,7 +252,7 @@ fn write_out(target: &Target, text: &str) -> Result<()> {
     }
 }
 
-fn write_site(folder: &Path, site: &BTreeMap<String, String>) -> Result<()> {
+pub(crate) fn write_site(folder: &Path, site: &BTreeMap<String, String>) -> Result<()> {
     for (name, text) in site {
         let path = folder.join(name);
         if let Some(parent) = path.parent() {

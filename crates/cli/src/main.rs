@@ -14,6 +14,7 @@ mod output;
 mod push;
 mod relay;
 mod schema;
+mod topology;
 mod torture;
 mod transport;
 mod up;
@@ -79,6 +80,9 @@ enum Command {
     /// Release the contracts of a system.
     #[command(subcommand)]
     Schema(schema::Command),
+    /// Set a transport up as the catalog asks, and see where it differs.
+    #[command(subcommand)]
+    Topology(topology::Command),
     /// See what waits to be published, decide on what could not be, and publish again.
     #[command(subcommand)]
     Outbox(outbox::Command),
@@ -126,6 +130,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Envelope(command) => envelope::run(command),
         Command::Catalog(command) => catalog::run(command),
         Command::Schema(command) => schema::run(command),
+        Command::Topology(command) => topology::run(command, config),
         Command::Outbox(command) => outbox::run(command, config),
         Command::Consumers(command) => consumers::run(command),
         Command::Migrate(command) => migrate::run(command),

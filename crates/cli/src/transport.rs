@@ -30,6 +30,10 @@ pub(crate) struct NatsConfig {
     pub(crate) monitor: Option<String>,
     /// Tenants with a partition of their own.
     pub(crate) own_partitions: BTreeMap<String, u32>,
+    /// The service that this process is, on a server where each has its own rights.
+    pub(crate) service: Option<String>,
+    /// Whether `chapar topology` sets up a stream and a bucket for each service that reads.
+    pub(crate) isolated: bool,
 }
 
 impl Default for NatsConfig {
@@ -43,6 +47,8 @@ impl Default for NatsConfig {
             duplicate_window_seconds: duplicate_window.as_secs_f64(),
             monitor: None,
             own_partitions: BTreeMap::new(),
+            service: None,
+            isolated: false,
         }
     }
 }
@@ -65,7 +71,7 @@ impl NatsConfig {
         Ok(())
     }
 
-    fn options(&self, owner: &str, system: &str) -> NatsOptions {
+    pub(crate) fn options(&self, owner: &str, system: &str) -> NatsOptions {
         NatsOptions {
             owner: owner.to_owned(),
             prefix: Some(system.to_owned()),
@@ -75,6 +81,8 @@ impl NatsConfig {
             duplicate_window: Duration::from_secs_f64(self.duplicate_window_seconds),
             monitor: self.monitor.clone(),
             own_partitions: self.own_partitions.clone(),
+            service: self.service.clone(),
+            isolated: self.isolated,
             ..NatsOptions::default()
         }
     }
@@ -101,10 +109,20 @@ pub(crate) async fn open(
     owner: &str,
     system: &str,
 ) -> Result<Arc<dyn Transport>> {
-    check(url)?;
     if url == IN_THE_STORE {
         return Ok(Arc::new(SqlTransport::new(store.clone(), owner)));
     }
+    broker(url, nats, owner, system).await
+}
+
+/// Opens a transport that is no store.
+pub(crate) async fn broker(
+    url: &str,
+    nats: &NatsConfig,
+    owner: &str,
+    system: &str,
+) -> Result<Arc<dyn Transport>> {
+    check(url)?;
     let connected = Nats::connect(url, nats.options(owner, system)).await;
     let transport = connected.with_context(|| format!("--transport {}", shown(url)))?;
     Ok(Arc::new(transport))

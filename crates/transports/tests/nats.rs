@@ -3,6 +3,10 @@
 
 #[path = "nats/specifics.rs"]
 mod specifics;
+#[path = "nats/topology.rs"]
+mod topology;
+#[path = "nats/users.rs"]
+mod users;
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -6,6 +6,7 @@
 mod clock;
 mod effects;
 mod outbox;
+mod topology;
 mod transport;
 
 use std::future::Future;
@@ -17,6 +18,7 @@ pub use outbox::{
     Checkpoint, Chunk, Cursor, Fate, KeyMarks, Lease, LeaseLost, Outbox, OutboxDraft, OutboxError,
     OutboxRow, Park, Renewed, Settled, Shard, Track, Tried,
 };
+pub use topology::{Action, DeclaredSubscription, Difference, How, Setting, Topology, span};
 pub use transport::{
     Delivery, Features, Outgoing, Position, Receipt, SeekTo, Subscription, SubscriptionSpec, Token,
     TopicSpec, Transport, TransportError,

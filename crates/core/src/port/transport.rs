@@ -4,7 +4,7 @@ use bytes::Bytes;
 use jiff::Timestamp;
 
 use crate::id::Id;
-use crate::port::BoxFuture;
+use crate::port::{BoxFuture, Difference, Topology};
 
 /// A message on its way to a transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -205,6 +205,27 @@ pub trait Transport: Send + Sync {
         subscription: &'a str,
         to: SeekTo,
     ) -> BoxFuture<'a, Result<(), TransportError>>;
+
+    /// How the transport differs from what a catalog asks for; changes nothing. What the
+    /// catalog does not mention is listed as [`Action::Extra`](super::Action::Extra) only where
+    /// it is certain to be the system's own.
+    fn plan<'a>(
+        &'a self,
+        _wanted: &'a Topology,
+    ) -> BoxFuture<'a, Result<Vec<Difference>, TransportError>> {
+        Box::pin(async { Err(TransportError::Unsupported("be compared with a catalog")) })
+    }
+
+    /// Makes one difference go away: what [`Difference::to_do`] made of an entry of
+    /// [`Transport::plan`]. Carried out twice it does nothing more. An `Extra` is deleted, but
+    /// refused with [`TransportError::Setup`] while somebody uses it.
+    fn carry_out<'a>(
+        &'a self,
+        _wanted: &'a Topology,
+        _difference: &'a Difference,
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async { Err(TransportError::Unsupported("be set up from a catalog")) })
+    }
 }
 
 /// One process's part of a subscription.

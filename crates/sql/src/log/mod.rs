@@ -6,6 +6,7 @@
 //! lease with an epoch. Processes that share a subscription share its partitions evenly.
 
 mod lease;
+mod plan;
 mod publish;
 mod subscription;
 
@@ -13,8 +14,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use chapar_core::port::{
-    BoxFuture, Features, Outgoing, Position, Receipt, SeekTo, Subscription, SubscriptionSpec,
-    TopicSpec, Transport, TransportError,
+    BoxFuture, Difference, Features, Outgoing, Position, Receipt, SeekTo, Subscription,
+    SubscriptionSpec, TopicSpec, Topology, Transport, TransportError,
 };
 
 use self::publish::publish;
@@ -113,6 +114,21 @@ impl Transport for SqlTransport {
             self.store.nudge();
             Ok(())
         })
+    }
+
+    fn plan<'a>(
+        &'a self,
+        wanted: &'a Topology,
+    ) -> BoxFuture<'a, Result<Vec<Difference>, TransportError>> {
+        Box::pin(self.differences(wanted))
+    }
+
+    fn carry_out<'a>(
+        &'a self,
+        _wanted: &'a Topology,
+        difference: &'a Difference,
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(self.settle(difference))
     }
 }
 

@@ -7,7 +7,7 @@ use async_nats::jetstream::kv;
 use chapar_core::port::{SeekTo, SubscriptionSpec, TransportError};
 
 use super::group::{Group, Start};
-use super::topology::{Domain, code};
+use super::topology::{self, Domain, code, inbound};
 use super::{Nats, safe, setup, unavailable};
 
 /// A partition of a subscription.
@@ -24,6 +24,9 @@ impl Nats {
         &self,
         topics: &[String],
     ) -> Result<BTreeMap<String, Part>, TransportError> {
+        if let Some(service) = &self.0.options.service {
+            return self.inbound_parts(service, topics).await;
+        }
         let mut domains: BTreeMap<Domain, Vec<String>> = BTreeMap::new();
         for topic in topics {
             domains.entry(self.domain(topic)?).or_default().push(topic.clone());
@@ -43,6 +46,28 @@ impl Nats {
             return Err(setup("two of the subscription's streams have the same number".into()));
         }
         Ok(parts)
+    }
+
+    /// The partitions of the stream that holds what one service may read.
+    async fn inbound_parts(
+        &self,
+        service: &str,
+        topics: &[String],
+    ) -> Result<BTreeMap<String, Part>, TransportError> {
+        let stream = inbound(service);
+        let found = topology::existing(&self.0.context, &stream).await?;
+        let brought = topology::brought(&found);
+        if let Some(topic) = topics.iter().find(|topic| !brought.contains(*topic)) {
+            return Err(setup(format!(
+                "the stream {stream} does not get {topic}; declare {service} as its consumer in \
+                 the catalog, and run `chapar topology apply`"
+            )));
+        }
+        let part = |number| {
+            let part = Part { stream: stream.clone(), number, topics: topics.to_vec() };
+            (format!("{stream}/{number:04}"), part)
+        };
+        Ok(topology::partitions_of(&found, &self.0.options)?.into_iter().map(part).collect())
     }
 
     pub(super) async fn apply_subscription(
@@ -79,6 +104,7 @@ impl Nats {
                 _ => Group::default(),
             };
             let mut group = before.clone();
+            subscription.clone_into(&mut group.name);
             let done = change(&mut group)?;
             if group == before && entry.is_some() {
                 return Ok((group, done));
@@ -151,19 +177,27 @@ impl Nats {
     async fn bucket(&self) -> Result<&kv::Store, TransportError> {
         let open = || async {
             let options = &self.0.options;
-            if let Ok(bucket) = self.0.context.get_key_value(&options.bucket).await {
-                return Ok(bucket);
+            let bucket = options.bucket_of(options.service.as_deref());
+            match self.0.context.get_key_value(&bucket).await {
+                Ok(bucket) => Ok(bucket),
+                Err(error) if options.service.is_some() => Err(setup(format!(
+                    "the bucket {bucket} cannot be opened: {error}; run `chapar topology apply`"
+                ))),
+                Err(_) => self.create_bucket(&bucket).await,
             }
-            let config = kv::Config {
-                bucket: options.bucket.clone(),
-                description: "who owns which partition of a subscription".into(),
-                history: 1,
-                num_replicas: options.replicas,
-                ..Default::default()
-            };
-            let created = self.0.context.create_key_value(config).await;
-            created.map_err(|error| unavailable(&error))
         };
         self.0.bucket.get_or_try_init(open).await
+    }
+
+    pub(super) async fn create_bucket(&self, bucket: &str) -> Result<kv::Store, TransportError> {
+        let config = kv::Config {
+            bucket: bucket.to_owned(),
+            description: "who owns which partition of a subscription".into(),
+            history: 1,
+            num_replicas: self.0.options.replicas,
+            ..Default::default()
+        };
+        let created = self.0.context.create_key_value(config).await;
+        created.map_err(|error| unavailable(&error))
     }
 }

@@ -18,6 +18,9 @@ use serde::{Deserialize, Serialize};
 /// The document.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Group {
+    /// The subscription; the key of the document has room for less.
+    #[serde(default)]
+    pub(super) name: String,
     pub(super) topics: Vec<String>,
     pub(super) members: BTreeMap<String, Member>,
     /// By `STREAM/K`.

@@ -16,10 +16,12 @@
 mod bucket;
 mod durable;
 mod group;
+mod plan;
 mod publish;
 mod subscription;
 mod sync;
 mod topology;
+mod users;
 mod wire;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -28,16 +30,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::jetstream::context::{Context, ContextBuilder};
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, ToServerAddrs};
+use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError, ToServerAddrs};
 use chapar_core::port::{
-    BoxFuture, Features, Outgoing, Receipt, SeekTo, Subscription, SubscriptionSpec, TopicSpec,
-    Transport, TransportError,
+    BoxFuture, Difference, Features, Outgoing, Receipt, SeekTo, Subscription, SubscriptionSpec,
+    TopicSpec, Topology, Transport, TransportError,
 };
 use percent_encoding::percent_decode_str;
 use tracing::warn;
 
 pub use self::sync::Syncing;
 use self::topology::Domain;
+pub use self::users::setup_files;
 
 /// How to use a NATS server.
 #[derive(Debug, Clone)]
@@ -67,6 +70,12 @@ pub struct NatsOptions {
     pub bucket: String,
     /// The server's monitoring address, `host:port`, to ask whether it syncs. Default none.
     pub monitor: Option<String>,
+    /// The service that this process is, on a server that gives each service its own rights: it
+    /// then creates nothing, and reads from its own stream. Default none.
+    pub service: Option<String>,
+    /// Whether [`Transport::plan`] asks for what such services need: a stream and a bucket for
+    /// each that reads something. Default false.
+    pub isolated: bool,
 }
 
 impl Default for NatsOptions {
@@ -84,6 +93,8 @@ impl Default for NatsOptions {
             timeout: Duration::from_secs(5),
             bucket: "chapar".into(),
             monitor: None,
+            service: None,
+            isolated: false,
         }
     }
 }
@@ -91,6 +102,14 @@ impl Default for NatsOptions {
 impl NatsOptions {
     fn own(&self) -> BTreeSet<u32> {
         self.own_partitions.values().copied().collect()
+    }
+
+    /// The bucket of a service, or of all.
+    fn bucket_of(&self, service: Option<&str>) -> String {
+        match service {
+            Some(service) => format!("{}_{}", self.bucket, safe(service)),
+            None => self.bucket.clone(),
+        }
     }
 
     fn check(&self) -> Result<(), TransportError> {
@@ -121,6 +140,9 @@ struct Shared {
     options: NatsOptions,
     /// Streams that are known to be as they should, and their partitions.
     streams: Mutex<HashMap<Domain, BTreeSet<u32>>>,
+    /// What the server has refused us last. It says so beside the road: the request itself is
+    /// never answered.
+    violation: Arc<Mutex<Option<String>>>,
     bucket: tokio::sync::OnceCell<async_nats::jetstream::kv::Store>,
 }
 
@@ -138,6 +160,21 @@ impl Nats {
             .reconnect_delay_callback(|tries| {
                 Duration::from_millis(50 * tries as u64).min(Duration::from_secs(2))
             });
+        let violation: Arc<Mutex<Option<String>>> = Arc::default();
+        let heard = violation.clone();
+        let connect = connect.event_callback(move |event| {
+            if let Event::ServerError(ServerError::Other(error)) = &event
+                && error.to_lowercase().contains("permissions violation")
+            {
+                warn!(error, "the NATS server refuses something");
+                *lock(&heard) = Some(error.clone());
+            }
+            async {}
+        });
+        let connect = match &options.service {
+            Some(service) => connect.custom_inbox_prefix(inbox_of(service)),
+            None => connect,
+        };
         let client = connect.connect(url).await.map_err(|error| match error.kind() {
             ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
                 setup("the NATS server refuses the credentials; check user and password".into())
@@ -153,7 +190,7 @@ impl Nats {
             return Err(setup("the NATS server has no JetStream; switch it on".into()));
         }
         let (streams, bucket) = (Mutex::default(), tokio::sync::OnceCell::new());
-        let nats = Nats(Arc::new(Shared { client, context, options, streams, bucket }));
+        let nats = Nats(Arc::new(Shared { client, context, options, streams, violation, bucket }));
         nats.warn_unless_synced().await;
         Ok(nats)
     }
@@ -191,11 +228,20 @@ impl Nats {
         if let (Some(partitions), None) = (known, retention) {
             return Ok(partitions);
         }
-        let max_age = retention.unwrap_or(shared.options.retention);
         let partitions =
-            topology::ensure(&shared.context, domain, max_age, &shared.options).await?;
+            topology::ensure(&shared.context, domain, retention, &shared.options).await?;
         lock(&shared.streams).insert(domain.clone(), partitions.clone());
         Ok(partitions)
+    }
+
+    /// An error that says what the server has refused, if that is why there was no answer.
+    fn explained(&self, error: TransportError, subject: &str) -> TransportError {
+        match (error, lock(&self.0.violation).as_ref()) {
+            (TransportError::Unavailable(_), Some(why)) if why.contains(subject) => {
+                setup(format!("the NATS server refuses: {why}"))
+            }
+            (error, _) => error,
+        }
     }
 
     fn domain(&self, topic: &str) -> Result<Domain, TransportError> {
@@ -259,6 +305,21 @@ impl Transport for Nats {
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(self.seek_group(subscription, to))
     }
+
+    fn plan<'a>(
+        &'a self,
+        wanted: &'a Topology,
+    ) -> BoxFuture<'a, Result<Vec<Difference>, TransportError>> {
+        Box::pin(self.differences(wanted))
+    }
+
+    fn carry_out<'a>(
+        &'a self,
+        wanted: &'a Topology,
+        difference: &'a Difference,
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(self.settle(wanted, difference))
+    }
 }
 
 /// Credentials out of the address: the client takes them from nowhere else.
@@ -289,6 +350,11 @@ fn unavailable(error: &(dyn Error + 'static)) -> TransportError {
     let chain = std::iter::successors(Some(error), |&error| error.source());
     let text: Vec<String> = chain.map(|error| error.to_string()).collect();
     TransportError::Unavailable(text.join(": "))
+}
+
+/// Where a service gets its answers, and nobody else does.
+fn inbox_of(service: &str) -> String {
+    format!("_INBOX_{}", safe(service))
 }
 
 /// A name as durables, streams and buckets may have it.

@@ -118,7 +118,8 @@ impl Nats {
         if self.0.client.connection_state() != State::Connected {
             return Err(TransportError::Unavailable("there is no connection to NATS".into()));
         }
-        self.ensure(&domain, None).await?;
+        let known = self.ensure(&domain, None).await;
+        known.map_err(|error| self.explained(error, &format!(".{}\"", domain.stream)))?;
         let code = topology::code(&domain.stream, 0);
         Ok(Route { domain, code })
     }

@@ -6,7 +6,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use async_nats::jetstream::context::Context;
+use async_nats::jetstream::ErrorCode;
+use async_nats::jetstream::context::{Context, GetStreamErrorKind};
 use async_nats::jetstream::stream::{self, RetentionPolicy, StorageType};
 use chapar_core::port::{Outgoing, TransportError};
 use sha2::{Digest, Sha256};
@@ -16,8 +17,10 @@ use super::{NatsOptions, setup, unavailable};
 
 /// Partitions are numbered below this within a stream.
 pub(super) const MOST: u32 = 1 << 12;
-const PARTITIONS: &str = "chapar-partitions";
-const OWN: &str = "chapar-own-partitions";
+pub(super) const PARTITIONS: &str = "chapar-partitions";
+pub(super) const OWN: &str = "chapar-own-partitions";
+/// The system that a stream was made for.
+pub(super) const SYSTEM: &str = "chapar-system";
 
 /// A stream and the part of the subject space that it holds.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -36,8 +39,12 @@ pub(super) fn domain(topic: &str, prefix: Option<&str>) -> Result<Domain, Transp
     let inner = prefix.and_then(|prefix| topic.strip_prefix(prefix)?.strip_prefix('.'));
     let name = inner.unwrap_or(topic).split('.').next().unwrap_or_default();
     let root = &topic[..topic.len() - inner.unwrap_or(topic).len() + name.len()];
+    Ok(Domain { stream: capitals(name), subjects: format!("{root}.>") })
+}
+
+fn capitals(name: &str) -> String {
     let letter = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
-    Ok(Domain { stream: name.chars().map(letter).collect(), subjects: format!("{root}.>") })
+    name.chars().map(letter).collect()
 }
 
 /// The partition of a message within its stream.
@@ -77,21 +84,14 @@ pub(super) fn code(stream: &str, partition: u32) -> u32 {
 pub(super) async fn ensure(
     context: &Context,
     domain: &Domain,
-    max_age: Duration,
+    retention: Option<Duration>,
     options: &NatsOptions,
 ) -> Result<BTreeSet<u32>, TransportError> {
-    let wanted = stream::Config {
-        name: domain.stream.clone(),
-        subjects: vec![domain.subjects.clone()],
-        retention: RetentionPolicy::Limits,
-        storage: StorageType::File,
-        num_replicas: options.replicas,
-        max_age,
-        duplicate_window: options.duplicate_window.min(max_age),
-        allow_direct: true,
-        metadata: metadata(options.partitions, &options.own()).into_iter().collect(),
-        ..Default::default()
-    };
+    if options.service.is_some() {
+        let found = existing(context, &domain.stream).await?;
+        return partitions_of(&found, options);
+    }
+    let wanted = config(domain, retention.unwrap_or(options.retention), options);
     let found = context.get_or_create_stream(wanted.clone()).await;
     let found = found.map_err(|error| unavailable(&error))?.cached_info().config.clone();
     let mut merged = check(&found, options)?;
@@ -101,8 +101,12 @@ pub(super) async fn ensure(
     if !merged.subjects.contains(&domain.subjects) {
         merged.subjects.push(domain.subjects.clone());
     }
-    merged.max_age = longer(found.max_age, wanted.max_age);
-    merged.duplicate_window = found.duplicate_window.max(wanted.duplicate_window);
+    // A default is for streams that nobody gave a time.
+    if retention.is_some() {
+        merged.max_age = longer(found.max_age, wanted.max_age);
+    }
+    let window = wanted.duplicate_window;
+    merged.duplicate_window = found.duplicate_window.max(window).min(nonzero(merged.max_age));
     if merged != found {
         let stream = &domain.stream;
         info!(stream, "the stream gets more subjects, partitions or time");
@@ -112,6 +116,88 @@ pub(super) async fn ensure(
             .map_err(|error| setup(format!("the stream {stream} cannot be changed: {error}")))?;
     }
     Ok((0..options.partitions).chain(own).collect())
+}
+
+/// The stream of a domain as it is created.
+pub(super) fn config(domain: &Domain, max_age: Duration, options: &NatsOptions) -> stream::Config {
+    let mut metadata = metadata(options.partitions, &options.own());
+    metadata.extend(options.prefix.clone().map(|system| (SYSTEM.to_owned(), system)));
+    stream::Config {
+        name: domain.stream.clone(),
+        subjects: vec![domain.subjects.clone()],
+        retention: RetentionPolicy::Limits,
+        storage: StorageType::File,
+        num_replicas: options.replicas,
+        max_age,
+        duplicate_window: options.duplicate_window.min(max_age),
+        allow_direct: true,
+        metadata: metadata.into_iter().collect(),
+        ..Default::default()
+    }
+}
+
+/// The stream that holds what one service may read, and nothing else: a server cannot tell one
+/// consumer of a stream from another, but it can tell streams apart.
+pub(super) fn inbound(service: &str) -> String {
+    format!("IN_{}", capitals(service))
+}
+
+/// That stream as it is created: copied by the server from the streams of the topics, which
+/// keeps the order that each of them has.
+pub(super) fn inbound_config(
+    service: &str,
+    topics: &BTreeMap<String, BTreeSet<String>>,
+    max_age: Duration,
+    options: &NatsOptions,
+) -> stream::Config {
+    let of = |topic: &String| stream::SubjectTransform {
+        source: format!("{topic}.*"),
+        destination: format!("{topic}.{{{{wildcard(1)}}}}"),
+    };
+    let sources = topics.iter().map(|(stream, topics)| stream::Source {
+        name: stream.clone(),
+        subject_transforms: topics.iter().map(of).collect(),
+        ..Default::default()
+    });
+    let domain = Domain { stream: inbound(service), subjects: String::new() };
+    stream::Config {
+        subjects: vec![],
+        sources: Some(sources.collect()),
+        ..config(&domain, max_age, options)
+    }
+}
+
+/// The topics that a stream gets from others.
+pub(super) fn brought(found: &stream::Config) -> BTreeSet<String> {
+    let sources = found.sources.iter().flatten();
+    let transforms = sources.flat_map(|source| &source.subject_transforms);
+    let topic = |transform: &stream::SubjectTransform| {
+        transform.source.strip_suffix(".*").unwrap_or(&transform.source).to_owned()
+    };
+    transforms.map(topic).collect()
+}
+
+/// A stream that somebody else has made.
+pub(super) async fn existing(
+    context: &Context,
+    stream: &str,
+) -> Result<stream::Config, TransportError> {
+    let found = context.get_stream(stream).await.map_err(|error| match error.kind() {
+        GetStreamErrorKind::JetStream(said) if said.error_code() == ErrorCode::STREAM_NOT_FOUND => {
+            setup(format!("there is no stream {stream}; run `chapar topology apply`"))
+        }
+        _ => unavailable(&error),
+    })?;
+    Ok(found.cached_info().config.clone())
+}
+
+/// The partitions of a stream that must be as they are asked for.
+pub(super) fn partitions_of(
+    found: &stream::Config,
+    options: &NatsOptions,
+) -> Result<BTreeSet<u32>, TransportError> {
+    check(found, options)?;
+    Ok((0..options.partitions).chain(own_of(found)).collect())
 }
 
 /// A stream that is there must agree in what cannot be changed afterwards.
@@ -136,17 +222,27 @@ fn check(found: &stream::Config, options: &NatsOptions) -> Result<stream::Config
     Ok(found.clone())
 }
 
+fn nonzero(time: Duration) -> Duration {
+    if time.is_zero() { Duration::MAX } else { time }
+}
+
 /// Zero stands for ever.
 fn longer(a: Duration, b: Duration) -> Duration {
     if a.is_zero() || b.is_zero() { Duration::ZERO } else { a.max(b) }
 }
 
 fn metadata(partitions: u32, own: &BTreeSet<u32>) -> BTreeMap<String, String> {
-    let own: Vec<String> = own.iter().map(u32::to_string).collect();
-    [(PARTITIONS.to_owned(), partitions.to_string()), (OWN.to_owned(), own.join(","))].into()
+    let mut metadata: BTreeMap<String, String> = own_partitions(own).into();
+    metadata.insert(PARTITIONS.to_owned(), partitions.to_string());
+    metadata
 }
 
-fn own_of(found: &stream::Config) -> BTreeSet<u32> {
+pub(super) fn own_partitions(own: &BTreeSet<u32>) -> [(String, String); 1] {
+    let own: Vec<String> = own.iter().map(u32::to_string).collect();
+    [(OWN.to_owned(), own.join(","))]
+}
+
+pub(super) fn own_of(found: &stream::Config) -> BTreeSet<u32> {
     let list = found.metadata.get(OWN).map_or("", String::as_str);
     list.split(',').filter_map(|number| number.parse().ok()).collect()
 }

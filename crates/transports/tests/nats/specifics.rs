@@ -17,13 +17,13 @@ use chapar_transports::nats::{Nats, NatsOptions, Syncing};
 use futures_util::TryStreamExt;
 
 const TOPIC: &str = "melmastoon.reservation.booking.held.v1";
-const DAY: Duration = Duration::from_secs(24 * 3600);
+pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
 
-fn server() -> Result<Instance, ServerError> {
+pub(super) fn server() -> Result<Instance, ServerError> {
     Launch::of(Kind::Nats).start()
 }
 
-fn options(owner: &str) -> NatsOptions {
+pub(super) fn options(owner: &str) -> NatsOptions {
     NatsOptions {
         owner: owner.into(),
         prefix: Some("melmastoon".into()),
@@ -32,7 +32,7 @@ fn options(owner: &str) -> NatsOptions {
     }
 }
 
-fn spec(topics: &[&str]) -> SubscriptionSpec {
+pub(super) fn spec(topics: &[&str]) -> SubscriptionSpec {
     SubscriptionSpec {
         name: "front desk".into(),
         topics: topics.iter().map(|topic| (*topic).to_owned()).collect(),
@@ -41,7 +41,7 @@ fn spec(topics: &[&str]) -> SubscriptionSpec {
     }
 }
 
-fn message(topic: &str, tenant: &str, key: &str) -> Outgoing {
+pub(super) fn message(topic: &str, tenant: &str, key: &str) -> Outgoing {
     Outgoing {
         id: Id::uuid_v4(fastrand::u128(..)),
         topic: topic.into(),
@@ -52,11 +52,11 @@ fn message(topic: &str, tenant: &str, key: &str) -> Outgoing {
     }
 }
 
-async fn jetstream_of(server: &Instance) -> jetstream::Context {
+pub(super) async fn jetstream_of(server: &Instance) -> jetstream::Context {
     jetstream::new(async_nats::connect(server.url()).await.unwrap())
 }
 
-async fn fetch(reader: &dyn Subscription, count: usize) -> Vec<Delivery> {
+pub(super) async fn fetch(reader: &dyn Subscription, count: usize) -> Vec<Delivery> {
     let (mut got, limit) = (Vec::new(), Instant::now() + Duration::from_secs(10));
     while got.len() < count {
         got.extend(reader.fetch(count, Duration::from_millis(200)).await.unwrap());
