@@ -6,7 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chapar_core::Id;
-use chapar_core::port::{Delivery, Outgoing, Subscription, SubscriptionSpec, Transport};
+use chapar_core::port::{
+    DeclaredSubscription, Delivery, Outgoing, Subscription, SubscriptionSpec, TopicSpec, Topology,
+    Transport,
+};
 use chapar_sql::{SqlTransport, Store, StoreOptions};
 use chapar_testkit::conformance::{Bench, Need};
 use chapar_testkit::servers::{self, Instance, Kind, Launch, ServerError};
@@ -204,4 +207,59 @@ fn message(key: &str) -> Outgoing {
         headers: vec![],
         body: "{}".into(),
     }
+}
+
+async fn is_compared_with_a_catalog(address: &str) {
+    let transport = connect(address, "a").await;
+    let topic = "hotel.booking.held.v1".to_owned();
+    let declared = DeclaredSubscription {
+        name: "billing.hotel.booking.held.v1.sub".into(),
+        service: "billing".into(),
+        topic: topic.clone(),
+        ordered: true,
+        dead_letter_topic: format!("{topic}.dlq"),
+    };
+    let spec = TopicSpec { name: topic.clone(), partitions: 3, retention: LEASE };
+    let wanted = Topology {
+        system: "hotel".into(),
+        topics: vec![spec],
+        publishers: BTreeMap::new(),
+        subscriptions: vec![declared],
+    };
+    assert_eq!(transport.plan(&wanted).await.unwrap(), [], "topics need no setting up");
+    let subscription = |name: &str, topic: &str| SubscriptionSpec {
+        name: name.into(),
+        topics: vec![topic.into()],
+        ack_deadline: Duration::from_secs(30),
+        max_in_flight: 10,
+    };
+    let folios = subscription("billing.folios", &topic);
+    let (curious, stranger) =
+        (subscription("billing.odd", "hotel.x.v1"), subscription("spa.slots", &topic));
+    transport.apply(&[], &[folios, curious, subscription("bank.x", "bank.x.v1")]).await.unwrap();
+    let reader = transport.subscribe(&stranger).await.unwrap();
+    reader.fetch(1, Duration::ZERO).await.unwrap();
+    let plan = transport.plan(&wanted).await.unwrap();
+    let names: Vec<&str> = plan.iter().map(|difference| difference.name.as_str()).collect();
+    assert_eq!(names, ["billing.odd", "spa.slots"]);
+    assert_eq!(plan[0].to_do(true), None, "a consumer is changed by whoever runs it");
+    let refused = transport.carry_out(&wanted, &plan[1]).await.unwrap_err();
+    assert!(refused.to_string().contains("read by 1 processes"), "{refused}");
+    reader.close().await.unwrap();
+    for _ in 0..2 {
+        transport.carry_out(&wanted, &plan[1]).await.unwrap();
+    }
+    assert_eq!(transport.plan(&wanted).await.unwrap(), plan[..1]);
+}
+
+#[tokio::test]
+async fn the_log_is_compared_with_a_catalog_on_sqlite() {
+    let bench = SqliteBench::open(Need::Shared).unwrap();
+    is_compared_with_a_catalog(&bench.address()).await;
+}
+
+#[tokio::test]
+async fn the_log_is_compared_with_a_catalog_on_postgres() {
+    let bench = need!(PostgresBench::open(Need::Shared));
+    is_compared_with_a_catalog(&bench.address()).await;
 }
