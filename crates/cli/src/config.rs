@@ -108,8 +108,14 @@ impl Config {
     }
 }
 
-/// `chapar config`: what is in force, as a file that could be written.
-pub(crate) fn print(config: Config) -> Result<ExitCode> {
+/// `chapar config`: what is in force, as a file that could be written, but for its secrets.
+pub(crate) fn print(mut config: Config) -> Result<ExitCode> {
+    let store = config.up.store.iter_mut();
+    let transports =
+        [&mut config.up.transport, &mut config.relay.transport, &mut config.push.transport];
+    for url in transports.into_iter().chain(store) {
+        *url = transport::masked(url);
+    }
     print!("{}", toml::to_string_pretty(&config.check()?)?);
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,7 @@
 //! Which transport carries the events, by its URL.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use chapar::Store;
 use chapar_core::port::Transport;
 use chapar_sql::SqlTransport;
-use chapar_transports::nats::{Nats, NatsOptions};
+use chapar_transports::nats::{Nats, NatsLogin, NatsOptions};
 use serde::{Deserialize, Serialize};
 
 /// The log in the store itself.
@@ -34,6 +35,22 @@ pub(crate) struct NatsConfig {
     pub(crate) service: Option<String>,
     /// Whether `chapar topology` sets up a stream and a bucket for each service that reads.
     pub(crate) isolated: bool,
+    /// The authority that the server's certificate is of.
+    pub(crate) ca_file: Option<PathBuf>,
+    /// The client's certificate.
+    pub(crate) cert_file: Option<PathBuf>,
+    /// Its key.
+    pub(crate) key_file: Option<PathBuf>,
+    /// Credentials as `nsc` writes them.
+    pub(crate) credentials_file: Option<PathBuf>,
+    /// The seed of an nkey.
+    pub(crate) nkey_file: Option<PathBuf>,
+    /// The user whose password is in `password_file`.
+    pub(crate) user: Option<String>,
+    /// A password.
+    pub(crate) password_file: Option<PathBuf>,
+    /// A token.
+    pub(crate) token_file: Option<PathBuf>,
 }
 
 impl Default for NatsConfig {
@@ -49,6 +66,14 @@ impl Default for NatsConfig {
             own_partitions: BTreeMap::new(),
             service: None,
             isolated: false,
+            ca_file: None,
+            cert_file: None,
+            key_file: None,
+            credentials_file: None,
+            nkey_file: None,
+            user: None,
+            password_file: None,
+            token_file: None,
         }
     }
 }
@@ -83,6 +108,16 @@ impl NatsConfig {
             own_partitions: self.own_partitions.clone(),
             service: self.service.clone(),
             isolated: self.isolated,
+            login: NatsLogin {
+                ca_file: self.ca_file.clone(),
+                cert_file: self.cert_file.clone(),
+                key_file: self.key_file.clone(),
+                credentials_file: self.credentials_file.clone(),
+                nkey_file: self.nkey_file.clone(),
+                user: self.user.clone(),
+                password_file: self.password_file.clone(),
+                token_file: self.token_file.clone(),
+            },
             ..NatsOptions::default()
         }
     }
@@ -140,6 +175,21 @@ pub(crate) fn shown(url: &str) -> String {
     servers.collect::<Vec<_>>().join(",")
 }
 
+/// The URL with its password, or its token, as `***`.
+pub(crate) fn masked(url: &str) -> String {
+    let masked = url.split(',').map(|server| {
+        let (scheme, rest) = server.split_once("://").unwrap_or(("", server));
+        let Some((login, host)) = rest.rsplit_once('@') else { return server.to_owned() };
+        let user = match (login.split_once(':'), scheme.starts_with("postgres")) {
+            (Some((user, _)), _) => format!("{user}:***"),
+            (None, true) => login.to_owned(),
+            (None, false) => "***".to_owned(),
+        };
+        format!("{scheme}://{user}@{host}")
+    });
+    masked.collect::<Vec<_>>().join(",")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,6 +199,9 @@ mod tests {
         let url = "nats://me:se@cret@a:4222,nats://token@b:4222";
         assert_eq!(shown(url), "nats://a:4222,nats://b:4222");
         assert_eq!(shown(IN_THE_STORE), "sql:");
+        assert_eq!(masked(url), "nats://me:***@a:4222,nats://***@b:4222");
+        assert_eq!(masked("postgres://me@h/db?a=b"), "postgres://me@h/db?a=b");
+        assert_eq!(masked("sql:"), "sql:");
     }
 
     #[test]

@@ -20,6 +20,7 @@ mod log;
 mod migrate;
 mod outbox;
 mod saga;
+mod secure;
 mod statement;
 mod store;
 mod survey;

@@ -6,11 +6,14 @@ use std::time::Duration;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row, SqlitePool};
+use sqlx::{
+    ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row, SqlitePool, Transaction,
+};
 use tokio::sync::watch;
 
 use crate::conn::Tx;
 use crate::error::StoreError;
+use crate::secure::{self, Login, is_refused};
 use crate::statement::Statement;
 
 /// Which database a store is on.
@@ -46,30 +49,39 @@ impl Default for StoreOptions {
 #[derive(Debug, Clone)]
 pub struct Store(Arc<Inner>);
 
-#[derive(Debug)]
 struct Inner {
     pools: Pools,
     url: String,
     commits: watch::Sender<u64>,
 }
 
-#[derive(Debug)]
+// A pool would print the password that it connects with.
+impl std::fmt::Debug for Inner {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Inner").field("url", &self.url).finish_non_exhaustive()
+    }
+}
+
 enum Pools {
     // SQLite has one writer: one connection that tasks queue for is fair and never busy,
     // whereas several would spin on SQLITE_BUSY.
     Sqlite { write: SqlitePool, read: SqlitePool },
     // The relay looks very often: its few connections stay in the engine's role, which saves
     // three round trips at every look.
-    Postgres { pool: PgPool, relay: Mutex<PgPool>, options: Box<(PgConnectOptions, Duration)> },
+    Postgres { pool: PgPool, relay: Mutex<PgPool>, login: Box<Login>, timeout: Duration },
 }
 
 impl Store {
     /// Opens `sqlite:FILE`, `sqlite::memory:` or `postgres://…`.
+    ///
+    /// PostgreSQL is told by the URL how to secure the connection: `sslmode`, `sslrootcert`,
+    /// `sslcert`, `sslkey`, and `password_file` for a password that is not to stand there. Files
+    /// are read again for every connection, the password when the server refuses it.
     pub async fn open(url: &str, options: &StoreOptions) -> Result<Self, StoreError> {
         let pools = match url.split_once(':') {
             Some(("sqlite", _)) => open_sqlite(url, options).await?,
             Some(("postgres" | "postgresql", _)) => open_postgres(url, options).await?,
-            _ => return Err(StoreError::Url(url.to_owned())),
+            _ => return Err(StoreError::Url(without_secrets(url))),
         };
         Ok(Store(Arc::new(Inner {
             pools,
@@ -119,7 +131,7 @@ impl Store {
             Pools::Sqlite { .. } => self.begin_engine().await,
             Pools::Postgres { relay, .. } => {
                 let pool = lock(relay).clone();
-                Ok(Tx::postgres(pool.begin().await?))
+                Ok(Tx::postgres(self.begin_on(&pool).await?))
             }
         }
     }
@@ -132,15 +144,41 @@ impl Store {
             Pools::Sqlite { .. } => Ok(None),
             Pools::Postgres { relay, .. } => {
                 let pool = lock(relay).clone();
-                Ok(Some(pool.acquire().await?))
+                match pool.acquire().await {
+                    Err(error) if self.reads_password_again(&pool, &error)? => {
+                        Ok(Some(pool.acquire().await?))
+                    }
+                    acquired => Ok(Some(acquired?)),
+                }
             }
         }
     }
 
     /// Leaves the relay's connections behind: one did not answer, and may never.
     pub(crate) fn reconnect_relay(&self) {
-        if let Pools::Postgres { relay, options, .. } = &self.0.pools {
-            *lock(relay) = relay_pool(&options.0, options.1);
+        if let Pools::Postgres { relay, login, timeout, .. } = &self.0.pools {
+            *lock(relay) = relay_pool(&login.last(), *timeout);
+        }
+    }
+
+    async fn begin_on(&self, pool: &PgPool) -> Result<Transaction<'static, Postgres>, StoreError> {
+        match pool.begin().await {
+            Err(error) if self.reads_password_again(pool, &error)? => Ok(pool.begin().await?),
+            begun => Ok(begun?),
+        }
+    }
+
+    /// Whether the password was refused and there may be a new one, which the pool then has.
+    fn reads_password_again(&self, pool: &PgPool, error: &sqlx::Error) -> Result<bool, StoreError> {
+        match &self.0.pools {
+            Pools::Postgres { login, .. } if login.is_from_file() && is_refused(error) => {
+                let fail = |reason| StoreError::Open { url: self.0.url.clone(), reason };
+                let password = login.password().map_err(fail)?;
+                let options = PgConnectOptions::clone(&pool.connect_options());
+                pool.set_connect_options(options.password(&password));
+                Ok(true)
+            }
+            _ => Ok(false),
         }
     }
 
@@ -150,7 +188,7 @@ impl Store {
             Pools::Sqlite { write, .. } => {
                 Ok(Tx::sqlite(write.begin_with("begin immediate").await?))
             }
-            Pools::Postgres { pool, .. } => Ok(Tx::postgres(pool.begin().await?)),
+            Pools::Postgres { pool, .. } => Ok(Tx::postgres(self.begin_on(pool).await?)),
         }
     }
 
@@ -160,8 +198,9 @@ impl Store {
     /// connection of its own answers the same.
     pub async fn check_connection(&self) -> Result<(), StoreError> {
         const WHO: &str = "select pg_backend_pid()";
-        let Pools::Postgres { options, .. } = &self.0.pools else { return Ok(()) };
-        let connect = async || options.0.connect().await;
+        let Pools::Postgres { login, .. } = &self.0.pools else { return Ok(()) };
+        let options = login.last();
+        let connect = async || options.connect().await;
         let (mut one, mut other) = (connect().await?, connect().await?);
         // Simple queries: a pooler may not know what another connection has prepared.
         let who = async |conn: &mut PgConnection| -> Result<i32, sqlx::Error> {
@@ -314,16 +353,17 @@ async fn open_sqlite(url: &str, options: &StoreOptions) -> Result<Pools, StoreEr
 
 async fn open_postgres(url: &str, options: &StoreOptions) -> Result<Pools, StoreError> {
     let fail = |reason: String| StoreError::Open { url: without_secrets(url), reason };
-    let connect = PgConnectOptions::from_str(url).map_err(|error| fail(error.to_string()))?;
+    let login = Login::of(url).map_err(fail)?;
+    let connect = login.read().map_err(fail)?;
     let pool = PgPoolOptions::new()
         .max_connections(options.max_connections)
         .acquire_timeout(options.timeout)
         .connect_with(connect.clone().application_name("chapar"))
         .await
-        .map_err(|error| fail(advice(&error)))?;
+        .map_err(|error| fail(secure::advice(&error).unwrap_or_else(|| advice(&error))))?;
     let relay = Mutex::new(relay_pool(&connect, options.timeout));
-    let options = Box::new((connect, options.timeout));
-    Ok(Pools::Postgres { pool, relay, options })
+    let (login, timeout) = (Box::new(login), options.timeout);
+    Ok(Pools::Postgres { pool, relay, login, timeout })
 }
 
 fn relay_pool(connect: &PgConnectOptions, timeout: Duration) -> PgPool {
@@ -355,7 +395,6 @@ fn advice(error: &sqlx::Error) -> String {
         "26" | "11" => {
             "the file is not a SQLite database or is damaged; nothing was written to it".into()
         }
-        "28P01" | "28000" => format!("{error}; check user and password"),
         "3D000" => format!("{error}; create the database first"),
         _ => error.to_string(),
     }

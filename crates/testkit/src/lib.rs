@@ -15,6 +15,7 @@
 //! [`mod@conformance`] is the suite that every transport passes, and [`memory`] is the transport for tests that need no broker.
 //! [`servers`] finds, starts, watches and stops the servers; [`Browser`] drives a headless Chromium for the console's tests.
 
+mod authority;
 mod browser;
 pub mod conformance;
 pub mod history;
@@ -23,5 +24,6 @@ pub mod memory;
 pub mod proxy;
 pub mod servers;
 
+pub use authority::{Authority, Certified};
 pub use browser::{Browser, BrowserError};
 pub use http::{Answer, http};

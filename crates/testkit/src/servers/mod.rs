@@ -37,6 +37,7 @@ pub use guard::Guard;
 pub use instance::{Instance, Launch};
 pub use keeper::{Keeper, Skip};
 pub use obtain::{Listing, cache_dir, list, obtain};
+pub(crate) use postgres::give_to_server_user;
 pub use postgres::{Database, Postgres};
 pub use shared::shared;
 pub use skip::{Outcome, skip};

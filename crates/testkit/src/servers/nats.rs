@@ -95,7 +95,7 @@ impl recipe::Recipe for Recipe {
             let mut greeting = String::new();
             lines.read_line(&mut greeting)?;
             let info: Value = serde_json::from_str(greeting.trim_start_matches("INFO "))?;
-            if info["auth_required"] == true {
+            if info["auth_required"] == true || info["tls_required"] == true {
                 return Ok((info, true));
             }
             stream.write_all(b"CONNECT {\"verbose\":false}\r\nPING\r\n")?;

@@ -189,7 +189,7 @@ fn program_dir() -> Option<PathBuf> {
 }
 
 /// What root has made for a server that does not run as root.
-pub(super) fn give_to_server_user(place: &Path) -> Result<(), String> {
+pub(crate) fn give_to_server_user(place: &Path) -> Result<(), String> {
     match server_user().filter(|_| rustix::process::geteuid().is_root()) {
         Some((user, group)) => std::os::unix::fs::chown(place, Some(user), Some(group))
             .map_err(|error| error.to_string()),

@@ -18,6 +18,7 @@ mod durable;
 mod group;
 mod plan;
 mod publish;
+mod secure;
 mod subscription;
 mod sync;
 mod topology;
@@ -30,14 +31,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use async_nats::jetstream::context::{Context, ContextBuilder};
-use async_nats::{Client, ConnectErrorKind, ConnectOptions, Event, ServerError, ToServerAddrs};
+use async_nats::{Client, Event, ServerError};
 use chapar_core::port::{
     BoxFuture, Difference, Features, Outgoing, Receipt, SeekTo, Subscription, SubscriptionSpec,
     TopicSpec, Topology, Transport, TransportError,
 };
-use percent_encoding::percent_decode_str;
 use tracing::warn;
 
+pub use self::secure::NatsLogin;
 pub use self::sync::Syncing;
 use self::topology::Domain;
 pub use self::users::setup_files;
@@ -76,6 +77,8 @@ pub struct NatsOptions {
     /// Whether [`Transport::plan`] asks for what such services need: a stream and a bucket for
     /// each that reads something. Default false.
     pub isolated: bool,
+    /// Certificates and secrets in files. Default none.
+    pub login: NatsLogin,
 }
 
 impl Default for NatsOptions {
@@ -95,6 +98,7 @@ impl Default for NatsOptions {
             monitor: None,
             service: None,
             isolated: false,
+            login: NatsLogin::default(),
         }
     }
 }
@@ -147,13 +151,16 @@ struct Shared {
 }
 
 impl Nats {
-    /// Connects to `nats://[user:password@]host[:port]`, several of a cluster with commas between.
+    /// Connects to `nats://[user:password@]host[:port]`, several of a cluster with commas between;
+    /// `tls://` insists on TLS, and so does [`NatsOptions::login`] with certificates.
     ///
     /// Fails with [`TransportError::Setup`] where trying again is no use: the address is none,
-    /// the credentials are refused, or the server has no JetStream.
+    /// the credentials or a certificate are refused, or the server has no JetStream.
     pub async fn connect(url: &str, options: NatsOptions) -> Result<Self, TransportError> {
         options.check()?;
-        let connect = credentials(url)?
+        let connect = options
+            .login
+            .options(url)?
             .name(format!("chapar {}", options.owner))
             .connection_timeout(options.timeout)
             .request_timeout(Some(options.timeout))
@@ -175,12 +182,8 @@ impl Nats {
             Some(service) => connect.custom_inbox_prefix(inbox_of(service)),
             None => connect,
         };
-        let client = connect.connect(url).await.map_err(|error| match error.kind() {
-            ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
-                setup("the NATS server refuses the credentials; check user and password".into())
-            }
-            _ => unavailable(&error),
-        })?;
+        let connected = connect.connect(url).await;
+        let client = connected.map_err(|error| options.login.explain(&error))?;
         let context = ContextBuilder::new()
             .timeout(options.timeout)
             .ack_timeout(options.timeout)
@@ -320,20 +323,6 @@ impl Transport for Nats {
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(self.settle(wanted, difference))
     }
-}
-
-/// Credentials out of the address: the client takes them from nowhere else.
-fn credentials(url: &str) -> Result<ConnectOptions, TransportError> {
-    let odd = |_| setup("the address is none of NATS; give nats://host:port".into());
-    let servers = url.to_server_addrs().map_err(odd)?;
-    let text = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
-    let server = servers.into_iter().find(|server| server.has_user_pass());
-    let options = ConnectOptions::new();
-    Ok(match server.as_ref().map(|server| (server.username(), server.password())) {
-        Some((Some(user), Some(password))) => options.user_and_password(text(user), text(password)),
-        Some((Some(token), None)) => options.token(text(token)),
-        _ => options,
-    })
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
