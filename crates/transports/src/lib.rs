@@ -3,5 +3,9 @@
 //! Each keeps the contract of [`Transport`](chapar_core::port::Transport) and passes the
 //! conformance suite in `chapar-testkit`.
 
+#[cfg(feature = "kafka")]
+pub mod kafka;
 #[cfg(feature = "nats")]
 pub mod nats;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+mod waves;

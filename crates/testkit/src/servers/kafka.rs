@@ -91,6 +91,7 @@ impl recipe::Recipe for Recipe {
              share.coordinator.state.topic.replication.factor=1\n\
              share.coordinator.state.topic.min.isr=1\n\
              group.initial.rebalance.delay.ms=0\n\
+             group.min.session.timeout.ms=500\n\
              broker.heartbeat.interval.ms=500\n\
              broker.session.timeout.ms=3000\n",
             site.dir.join("data").display(),

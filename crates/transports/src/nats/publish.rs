@@ -1,7 +1,7 @@
 //! Publishing: many keys at a time, one message of a key.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 
 use async_nats::connection::State;
 use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
@@ -9,8 +9,7 @@ use async_nats::jetstream::message::PublishMessage;
 use chapar_core::port::{Outgoing, Position, Receipt, TransportError};
 
 use super::{Nats, lock, topology, unavailable, wire};
-
-type Published = Result<Receipt, TransportError>;
+use crate::waves::{Published, in_waves};
 
 /// A message whose acknowledgement is still to come.
 struct Sent<'r> {
@@ -32,8 +31,7 @@ struct Route {
 }
 
 impl Nats {
-    /// Publishes in waves: a message whose key has one before it in the batch waits until that
-    /// is acknowledged, and shares its failure.
+    /// Publishes a batch, of a key one message at a time.
     pub(super) async fn publish_all(&self, batch: Vec<Outgoing>) -> Vec<Published> {
         let mut routes = HashMap::new();
         for message in &batch {
@@ -43,14 +41,7 @@ impl Nats {
                 routes.insert(message.topic.clone(), route);
             }
         }
-        let one_per_key = {
-            let mut keys = HashSet::with_capacity(batch.len());
-            batch.iter().all(|m| m.key.as_ref().is_none_or(|key| keys.insert(key)))
-        };
-        match one_per_key {
-            true => self.publish_wave(batch, &routes).await,
-            false => self.publish_in_waves(batch, &routes).await,
-        }
+        in_waves(batch, |wave| self.publish_wave(wave, &routes)).await
     }
 
     /// Sends one message after the other and then collects the acknowledgements, which come in
@@ -74,41 +65,6 @@ impl Nats {
             results.push(self.acknowledged(sent).await);
         }
         results
-    }
-
-    async fn publish_in_waves(
-        &self,
-        batch: Vec<Outgoing>,
-        routes: &HashMap<String, Route>,
-    ) -> Vec<Published> {
-        let mut results: Vec<Option<Published>> = batch.iter().map(|_| None).collect();
-        let mut rest: Vec<(usize, Outgoing)> = batch.into_iter().enumerate().collect();
-        let mut failed: HashSet<String> = HashSet::new();
-        while !rest.is_empty() {
-            let mut keys = HashSet::new();
-            let (wave, later): (Vec<_>, Vec<_>) = rest
-                .into_iter()
-                .partition(|(_, m)| m.key.as_ref().is_none_or(|key| keys.insert(key.clone())));
-            rest = later;
-            let (mut indices, mut keys, mut messages) = (Vec::new(), Vec::new(), Vec::new());
-            for (index, message) in wave {
-                if message.key.as_ref().is_some_and(|key| failed.contains(key)) {
-                    results[index] = Some(Err(behind_another()));
-                } else {
-                    indices.push(index);
-                    keys.push(message.key.clone());
-                    messages.push(message);
-                }
-            }
-            let published = self.publish_wave(messages, routes).await;
-            for ((index, key), result) in indices.into_iter().zip(keys).zip(published) {
-                if result.is_err() {
-                    failed.extend(key);
-                }
-                results[index] = Some(result);
-            }
-        }
-        results.into_iter().map(|result| result.unwrap_or_else(|| Err(behind_another()))).collect()
     }
 
     async fn route(&self, topic: &str) -> Result<Route, TransportError> {
@@ -178,8 +134,4 @@ impl Nats {
             _ => unavailable(error),
         }
     }
-}
-
-fn behind_another() -> TransportError {
-    TransportError::Unavailable("an earlier message of its key was not published".into())
 }

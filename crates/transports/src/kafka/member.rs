@@ -1,0 +1,344 @@
+//! A member of a consumer group: the thread that reads, commits, and hands partitions over.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chapar_core::port::TransportError;
+use rdkafka::TopicPartitionList;
+use rdkafka::client::ClientContext;
+use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::{BaseConsumer, CommitMode, Consumer, ConsumerContext, Rebalance};
+use rdkafka::error::{KafkaError, KafkaResult, RDKafkaErrorCode};
+use rdkafka::topic_partition_list::Offset;
+use tracing::{debug, warn};
+
+use super::client::{Ears, config, creation};
+use super::subscription::{Inner, State};
+use super::{unavailable, wire};
+
+/// The longest time between two looks at what was acknowledged.
+const TICK: Duration = Duration::from_millis(50);
+/// The most messages that are taken over at once.
+const PORTION: usize = 256;
+/// A partition with this many waiting is not read further, or with as many as may be in flight.
+const PLENTY: usize = 500;
+/// How long before a client is made anew.
+const PAUSE: Duration = Duration::from_secs(1);
+
+pub(super) struct Member {
+    inner: Arc<Inner>,
+    number: usize,
+    group: String,
+    topics: Vec<String>,
+}
+
+/// A consumer, and what it hears.
+pub(super) type GroupConsumer = BaseConsumer<Desk>;
+
+impl Member {
+    /// A member and its consumer, subscribed and not yet polled.
+    pub(super) fn open(
+        inner: Arc<Inner>,
+        number: usize,
+        group: String,
+        topics: Vec<String>,
+    ) -> Result<(Self, GroupConsumer), TransportError> {
+        let member = Member { inner, number, group, topics };
+        let consumer = member.consumer()?;
+        Ok((member, consumer))
+    }
+
+    fn consumer(&self) -> Result<GroupConsumer, TransportError> {
+        let kafka = &self.inner.kafka.0;
+        let mut config = config(&kafka.servers, &kafka.options)?;
+        let session = kafka.options.session.as_millis().max(100);
+        config
+            .set("group.id", &self.group)
+            .set("partition.assignment.strategy", "cooperative-sticky")
+            .set("session.timeout.ms", session.to_string())
+            .set("heartbeat.interval.ms", (session / 4).to_string())
+            .set("max.poll.interval.ms", session.max(300_000).to_string())
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("auto.offset.reset", "earliest")
+            .set("isolation.level", "read_committed")
+            .set("fetch.wait.max.ms", "100")
+            .set("fetch.error.backoff.ms", "100")
+            .set("fetch.queue.backoff.ms", "50")
+            .set("queued.min.messages", "1000")
+            .set("queued.max.messages.kbytes", "16384");
+        let (inner, number) = (self.inner.clone(), self.number);
+        let desk = Desk { inner, number, ears: Ears::default() };
+        let consumer: GroupConsumer =
+            config.create_with_context(desk).map_err(|error| creation(&error))?;
+        let topics: Vec<&str> = self.topics.iter().map(String::as_str).collect();
+        consumer.subscribe(&topics).map_err(|error| unavailable(&error))?;
+        Ok(consumer)
+    }
+
+    /// Lives until the subscription is closed.
+    pub(super) fn run(self, consumer: GroupConsumer) {
+        let mut next = Some(consumer);
+        while !self.inner.state().closing {
+            let consumer = match next.take().map_or_else(|| self.consumer(), Ok) {
+                Ok(consumer) => consumer,
+                Err(error) => {
+                    self.inner.state().refusal = Some(error.to_string());
+                    self.pause();
+                    continue;
+                }
+            };
+            self.read(&consumer);
+            self.tell(&consumer);
+            self.inner.state().give_up_all(self.number);
+            // Leaves the group.
+            drop(consumer);
+            self.pause();
+        }
+    }
+
+    fn pause(&self) {
+        let (until, mut state) = (Instant::now() + PAUSE, self.inner.state());
+        while !state.closing && Instant::now() < until {
+            state = self.inner.wait(state, until.saturating_duration_since(Instant::now()));
+        }
+    }
+
+    /// Reads until the subscription is closed or the consumer is no use any more.
+    fn read(&self, consumer: &GroupConsumer) {
+        let mut doubted_at = Instant::now();
+        loop {
+            {
+                let mut state = self.inner.state();
+                if state.closing {
+                    return;
+                }
+                if beat(&self.inner, &mut state, self.number) {
+                    doubted_at = Instant::now() - PAUSE;
+                }
+            }
+            let mut arrived = Vec::new();
+            let mut wait = TICK;
+            while arrived.len() < PORTION {
+                match consumer.poll(wait) {
+                    Some(Ok(message)) => arrived.push(wire::decode(&message)),
+                    Some(Err(error)) => self.complain(&error),
+                    None => break,
+                }
+                wait = Duration::ZERO;
+            }
+            self.inner.push(arrived);
+            self.tell(consumer);
+            self.throttle(consumer);
+            if doubted_at.elapsed() > PAUSE / 4 && self.ask(consumer) {
+                doubted_at = Instant::now();
+            }
+            let desk = consumer.context();
+            if desk.ears.is_refused() || consumer.client().fatal_error().is_some() {
+                let why = desk.ears.explain(&KafkaError::Global(RDKafkaErrorCode::Authentication));
+                warn!(group = self.group, %why, "the Kafka consumer is made anew");
+                self.inner.state().refusal = Some(why.to_string());
+                return;
+            }
+        }
+    }
+
+    fn complain(&self, error: &KafkaError) {
+        debug!(group = self.group, %error, "librdkafka");
+        if let TransportError::Setup(why) = unavailable(error) {
+            self.inner.state().refusal = Some(why);
+        }
+    }
+
+    /// Commits the contiguous prefix of what is acknowledged.
+    fn tell(&self, consumer: &GroupConsumer) {
+        let done = progress(&mut self.inner.state(), |_, _| true, self.number, false);
+        commit(consumer, &done);
+    }
+
+    /// Asks the group whether we are still in it, by committing once more what it has already;
+    /// returns whether there was a doubt.
+    fn ask(&self, consumer: &GroupConsumer) -> bool {
+        let mut state = self.inner.state();
+        if !state.pulses[self.number].doubtful {
+            return false;
+        }
+        let done = progress(&mut state, |_, _| true, self.number, true);
+        if done.count() == 0 {
+            // Nothing was ever delivered, so there is nothing to doubt.
+            state.pulses[self.number].doubtful = false;
+        }
+        drop(state);
+        commit(consumer, &done);
+        true
+    }
+
+    /// Stops reading from partitions that have plenty, and goes on with those that have room.
+    fn throttle(&self, consumer: &GroupConsumer) {
+        let plenty = self.inner.spec.max_in_flight.max(PLENTY);
+        let (mut full, mut free) = (TopicPartitionList::new(), TopicPartitionList::new());
+        for owned in self.inner.state().owned.values_mut() {
+            if owned.member != self.number {
+                continue;
+            }
+            let waiting = owned.flight.waiting();
+            if !owned.paused && waiting >= plenty {
+                owned.paused = true;
+                full.add_partition(&owned.topic, owned.partition);
+            } else if owned.paused && waiting <= plenty / 2 {
+                owned.paused = false;
+                free.add_partition(&owned.topic, owned.partition);
+            }
+        }
+        let turn = |list: &TopicPartitionList, pause: bool| match (list.count(), pause) {
+            (0, _) => Ok(()),
+            (_, true) => consumer.pause(list),
+            (_, false) => consumer.resume(list),
+        };
+        if let Err(error) = turn(&full, true).and_then(|()| turn(&free, false)) {
+            debug!(group = self.group, %error, "a partition is not paused or resumed");
+        }
+    }
+}
+
+/// Notes that a member's thread runs; returns whether it has not for so long that the group may
+/// have gone on without it. What was delivered before is then taken back.
+fn beat(inner: &Inner, state: &mut State, member: usize) -> bool {
+    let pulse = &mut state.pulses[member];
+    let slept = pulse.at.elapsed() >= inner.kafka.0.options.session / 2;
+    pulse.at = Instant::now();
+    if slept {
+        pulse.doubtful = true;
+        let ours = state.owned.values_mut().filter(|owned| owned.member == member);
+        ours.for_each(|owned| owned.flight.recall());
+    }
+    slept
+}
+
+/// What is acknowledged of some partitions and not yet committed; with `again`, also what is.
+fn progress(
+    state: &mut State,
+    of: impl Fn(&str, i32) -> bool,
+    member: usize,
+    again: bool,
+) -> TopicPartitionList {
+    let mut done = TopicPartitionList::new();
+    for owned in state.owned.values_mut() {
+        let acked = owned.flight.acked();
+        let news = acked > owned.committed || (again && acked > 0);
+        if owned.member == member && news && of(&owned.topic, owned.partition) {
+            let offset = Offset::Offset(i64::try_from(acked).unwrap_or(i64::MAX));
+            if done.add_partition_offset(&owned.topic, owned.partition, offset).is_ok() {
+                owned.committed = acked;
+            }
+        }
+    }
+    done
+}
+
+fn commit(consumer: &GroupConsumer, done: &TopicPartitionList) {
+    if done.count() > 0
+        && let Err(error) = consumer.commit(done, CommitMode::Async)
+    {
+        debug!(%error, "nothing is committed");
+    }
+}
+
+/// What a consumer tells us while it is polled.
+pub(super) struct Desk {
+    inner: Arc<Inner>,
+    number: usize,
+    ears: Ears,
+}
+
+impl ClientContext for Desk {
+    fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
+        self.ears.log(level, facility, message);
+    }
+
+    fn error(&self, error: KafkaError, reason: &str) {
+        self.ears.error(error, reason);
+    }
+}
+
+impl ConsumerContext for Desk {
+    fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
+        match rebalance {
+            Rebalance::Assign(list) => {
+                debug!(subscription = self.inner.spec.name, ?list, "partitions come");
+                for place in list.elements() {
+                    self.inner.take(self.number, place.topic(), place.partition());
+                }
+            }
+            Rebalance::Revoke(list) => {
+                debug!(subscription = self.inner.spec.name, ?list, "partitions go");
+                self.hand_over(consumer, list);
+            }
+            Rebalance::Error(error) => debug!(%error, "librdkafka"),
+        }
+    }
+
+    fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
+        let mut state = self.inner.state();
+        match result {
+            Ok(()) => {
+                if let Some(pulse) = state.pulses.get_mut(self.number) {
+                    pulse.doubtful = false;
+                }
+            }
+            Err(error) => {
+                debug!(subscription = self.inner.spec.name, %error, "not committed");
+                // Once more with the next look.
+                for place in offsets.elements() {
+                    if let Some(owned) = state.find(place.topic(), place.partition()) {
+                        owned.committed = 0;
+                    }
+                }
+            }
+        }
+    }
+
+    fn main_queue_min_poll_interval(&self) -> rdkafka::util::Timeout {
+        rdkafka::util::Timeout::After(TICK)
+    }
+}
+
+impl Desk {
+    /// Lets partitions go: in good order, once what is in flight of them is dealt with, and at once
+    /// where they are somebody else's already or the subscription closes.
+    fn hand_over(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
+        let places: Vec<(String, i32)> =
+            list.elements().iter().map(|p| (p.topic().to_owned(), p.partition())).collect();
+        let lost = consumer.assignment_lost();
+        let mut state = self.inner.state();
+        let until = Instant::now() + self.inner.kafka.0.options.drain;
+        while !lost && !state.closing && Instant::now() < until {
+            let mut flying = 0;
+            for (topic, partition) in &places {
+                if let Some(owned) = state.find(topic, *partition) {
+                    owned.leaving = true;
+                    flying += owned.flight.in_flight();
+                }
+            }
+            if flying == 0 {
+                break;
+            }
+            beat(&self.inner, &mut state, self.number);
+            state = self.inner.wait(state, TICK);
+        }
+        let of =
+            |topic: &str, partition: i32| places.iter().any(|(t, p)| t == topic && *p == partition);
+        let done = progress(&mut state, of, self.number, false);
+        for (topic, partition) in &places {
+            state.give_up(topic, *partition);
+        }
+        if lost {
+            // Whatever comes next is newly given, so there is nothing left to doubt.
+            state.pulses[self.number].doubtful = false;
+        }
+        drop(state);
+        if !lost {
+            commit(consumer, &done);
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! Apache Kafka.
+//!
+//! * A topic per event; the key of a message is its ordering key, so a key has one partition of a
+//!   topic. Keys are spread as Java's clients do it (murmur2).
+//! * A consumer group per subscription, or one per subscription and topic ([`Groups`]). Partitions
+//!   move between processes by cooperative rebalancing; one that is to move waits until what is in
+//!   flight of it is acknowledged, for [`KafkaOptions::drain`] at most.
+//! * Committed is the contiguous prefix of what is acknowledged, never more. What is handed back or
+//!   late is delivered again from this process's memory, followers of its key behind it.
+//! * The producer is idempotent and waits for all in-sync replicas. Kafka knows no ids: a repeated
+//!   publish is recognised by the transport that published before, and by the subscription that
+//!   has both in its window; see `recent.rs`.
+//!
+//! The order of a key holds within a topic. Between topics the relay's stamps keep it.
+
+mod client;
+mod member;
+mod options;
+mod publish;
+mod recent;
+mod subscription;
+mod topology;
+mod wire;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use chapar_core::port::{
+    BoxFuture, Features, Outgoing, Receipt, SeekTo, Subscription, SubscriptionSpec, TopicSpec,
+    Transport, TransportError,
+};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+
+pub use self::options::{Address, Groups, KafkaOptions, Mechanism, Sasl, Secret, Security};
+use self::publish::Producer;
+use self::recent::Recent;
+
+/// Apache Kafka as a transport. Cheap to clone.
+#[derive(Clone)]
+pub struct Kafka(Arc<Shared>);
+
+struct Shared {
+    /// `host:port`, with commas between.
+    servers: String,
+    options: KafkaOptions,
+    producer: Mutex<Producer>,
+    /// Topics that are known to be there, with the number of their partitions.
+    topics: Mutex<HashMap<String, u32>>,
+    /// What was published a while ago.
+    published: Mutex<Recent<Receipt>>,
+    brokers: usize,
+    mebibyte: bool,
+}
+
+impl Kafka {
+    /// Connects to `kafka://[user:password@]host[:port][,host[:port]…][?option=value&…]`; see
+    /// [`Address`] for the options, which win over those given here.
+    ///
+    /// Fails with [`TransportError::Setup`] where trying again is no use: the address is none, the
+    /// credentials are refused, or the certificate is not trusted.
+    pub async fn connect(url: &str, options: KafkaOptions) -> Result<Self, TransportError> {
+        let Address { servers, options } = Address::parse(url, options)?;
+        let opened = tokio::task::spawn_blocking(move || {
+            let producer = Producer::open(&servers, &options)?;
+            let cluster = producer.survey(options.timeout)?;
+            Ok::<_, TransportError>((servers, options, producer, cluster))
+        });
+        let (servers, options, producer, cluster) = opened.await.map_err(gone)??;
+        let mebibyte = topology::takes_mebibyte(&servers, &options, &cluster).await;
+        let published = Mutex::new(Recent::new(options.duplicate_window));
+        Ok(Kafka(Arc::new(Shared {
+            servers,
+            options,
+            producer: Mutex::new(producer),
+            topics: Mutex::new(cluster.topics),
+            published,
+            brokers: cluster.brokers.len(),
+            mebibyte,
+        })))
+    }
+}
+
+impl std::fmt::Debug for Kafka {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Kafka")
+            .field("servers", &self.0.servers)
+            .field("options", &self.0.options)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Transport for Kafka {
+    fn features(&self) -> Features {
+        Features {
+            ordered_in_flight: false,
+            // Each topic has partitions of its own, which different processes may own.
+            ordered_topics: false,
+            // The group's offsets can be moved only while nobody is in it.
+            seek_time: false,
+            seek_position: false,
+            delayed_nack: true,
+            mebibyte: self.0.mebibyte,
+        }
+    }
+
+    fn apply<'a>(
+        &'a self,
+        topics: &'a [TopicSpec],
+        subscriptions: &'a [SubscriptionSpec],
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move {
+            self.apply_topics(topics).await?;
+            let read = subscriptions.iter().flat_map(|spec| &spec.topics);
+            self.ensure(read.map(String::as_str)).await
+        })
+    }
+
+    fn publish(&self, batch: Vec<Outgoing>) -> BoxFuture<'_, Vec<Result<Receipt, TransportError>>> {
+        Box::pin(self.publish_all(batch))
+    }
+
+    fn subscribe<'a>(
+        &'a self,
+        spec: &'a SubscriptionSpec,
+    ) -> BoxFuture<'a, Result<Box<dyn Subscription>, TransportError>> {
+        Box::pin(async move {
+            self.ensure(spec.topics.iter().map(String::as_str)).await?;
+            let subscription = subscription::KafkaSubscription::join(self, spec)?;
+            Ok(Box::new(subscription) as Box<dyn Subscription>)
+        })
+    }
+
+    fn seek<'a>(
+        &'a self,
+        _subscription: &'a str,
+        _to: SeekTo,
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        let what = "move a subscription; stop its consumers and reset the offsets of their group \
+                    with Kafka's own tools";
+        Box::pin(async move { Err(TransportError::Unsupported(what)) })
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Nothing under these locks can panic half-way through a change.
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn setup(what: String) -> TransportError {
+    TransportError::Setup(what)
+}
+
+fn unavailable(error: &KafkaError) -> TransportError {
+    match error.rdkafka_error_code() {
+        Some(
+            RDKafkaErrorCode::TopicAuthorizationFailed
+            | RDKafkaErrorCode::GroupAuthorizationFailed
+            | RDKafkaErrorCode::ClusterAuthorizationFailed,
+        ) => setup(format!("the user of the address has no right to this: {error}")),
+        Some(RDKafkaErrorCode::UnsupportedFeature | RDKafkaErrorCode::UnsupportedVersion) => {
+            setup(format!("the Kafka broker is too old; use 2.4 or newer: {error}"))
+        }
+        _ => TransportError::Unavailable(error.to_string()),
+    }
+}
+
+/// A task that did blocking work for us was cancelled: the runtime is on its way down.
+fn gone(error: tokio::task::JoinError) -> TransportError {
+    TransportError::Unavailable(error.to_string())
+}

@@ -1,0 +1,228 @@
+//! Publishing: many keys at a time, one message of a key.
+
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chapar_core::Id;
+use chapar_core::port::{Outgoing, Position, Receipt, TransportError};
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
+use rdkafka::producer::future_producer::DeliveryFuture;
+use rdkafka::producer::{FutureProducer, FutureRecord, Producer as _};
+use tracing::info;
+
+use super::client::{Ears, config, creation};
+use super::options::KafkaOptions;
+use super::topology::{Cluster, code};
+use super::{Kafka, lock, wire};
+use crate::waves::{Published, in_waves};
+
+/// The most of a batch that wait for their acknowledgement.
+const MOST_OPEN: usize = 4096;
+/// How long a producer that was refused lives at least: credentials are not tried in a loop.
+const AT_LEAST: Duration = Duration::from_secs(1);
+
+/// A producer, and what it has heard. Cheap to clone.
+#[derive(Clone)]
+pub(super) struct Producer {
+    inner: FutureProducer<Ears>,
+    ears: Ears,
+    made_at: Instant,
+}
+
+impl Producer {
+    pub(super) fn open(servers: &str, options: &KafkaOptions) -> Result<Self, TransportError> {
+        let ears = Ears::default();
+        let mut config = config(servers, options)?;
+        let timeout = options.timeout.as_millis().max(10);
+        config
+            .set("acks", "all")
+            .set("enable.idempotence", "true")
+            .set("partitioner", "murmur2_random")
+            .set("compression.type", &options.compression)
+            .set("linger.ms", options.linger.as_millis().to_string())
+            .set("message.timeout.ms", timeout.to_string())
+            .set("request.timeout.ms", (timeout / 2).to_string())
+            // How large a message may be is the broker's business.
+            .set("message.max.bytes", "100000000");
+        let inner = config.create_with_context(ears.clone()).map_err(|error| creation(&error))?;
+        Ok(Producer { inner, ears, made_at: Instant::now() })
+    }
+
+    /// The brokers and topics of the cluster. Blocks.
+    pub(super) fn survey(&self, timeout: Duration) -> Result<Cluster, TransportError> {
+        let limit = Instant::now() + timeout;
+        loop {
+            // In pieces, so that refused credentials are noticed before the time is over.
+            let left = limit.saturating_duration_since(Instant::now());
+            let piece = left.clamp(Duration::from_millis(50), Duration::from_millis(500));
+            match self.inner.client().fetch_metadata(None, piece) {
+                Ok(metadata) => return Ok(Cluster::of(&metadata)),
+                Err(error) if self.ears.is_refused() || left.is_zero() => {
+                    return Err(self.ears.explain(&error));
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Whether it will never publish again.
+    fn is_done_for(&self) -> bool {
+        let broken = self.ears.is_refused() || self.inner.client().fatal_error().is_some();
+        broken && self.made_at.elapsed() > AT_LEAST
+    }
+}
+
+/// A message whose acknowledgement is still to come.
+enum Sent {
+    Before(Receipt),
+    Open { id: Id, topic: Arc<str>, size: usize, delivery: DeliveryFuture },
+}
+
+impl Kafka {
+    /// The producer, made anew where the broker refused the one before: what it proves itself with
+    /// may have changed.
+    pub(super) fn producer(&self) -> Result<Producer, TransportError> {
+        let mut producer = lock(&self.0.producer);
+        if producer.is_done_for() {
+            info!("the Kafka producer is made anew");
+            *producer = Producer::open(&self.0.servers, &self.0.options)?;
+        }
+        Ok(producer.clone())
+    }
+
+    /// Publishes a batch, of a key one message at a time.
+    pub(super) async fn publish_all(&self, batch: Vec<Outgoing>) -> Vec<Published> {
+        let missing = self.missing(&batch).await;
+        in_waves(batch, |wave| self.publish_wave(wave, &missing)).await
+    }
+
+    /// Makes the topics of a batch that are not there; returns those that cannot be made, and why.
+    /// One of them must not hold up the others.
+    async fn missing(&self, batch: &[Outgoing]) -> HashMap<String, String> {
+        let mut missing = HashMap::new();
+        let all = batch.iter().map(|message| message.topic.as_str());
+        let Err(error) = self.ensure(all.clone()).await else { return missing };
+        let unknown: BTreeSet<&str> = {
+            let known = lock(&self.0.topics);
+            all.filter(|topic| !known.contains_key(*topic)).collect()
+        };
+        for topic in unknown {
+            let made = match error.is_retryable() {
+                true => Err(error.to_string()),
+                false => self.ensure(std::iter::once(topic)).await.map_err(|e| e.to_string()),
+            };
+            if let Err(why) = made {
+                missing.insert(topic.to_owned(), why);
+            }
+        }
+        missing
+    }
+
+    /// Sends one message after the other and then collects the acknowledgements.
+    async fn publish_wave(
+        &self,
+        batch: Vec<Outgoing>,
+        missing: &HashMap<String, String>,
+    ) -> Vec<Published> {
+        let mut results = Vec::with_capacity(batch.len());
+        let producer = match self.producer() {
+            Ok(producer) => producer,
+            Err(error) => {
+                let again = || TransportError::Unavailable(error.to_string());
+                return batch.iter().map(|_| Err(again())).collect();
+            }
+        };
+        let mut topics: HashMap<String, Arc<str>> = HashMap::new();
+        let mut open: VecDeque<Result<Sent, TransportError>> = VecDeque::new();
+        for message in batch {
+            if open.len() == MOST_OPEN
+                && let Some(sent) = open.pop_front()
+            {
+                results.push(self.acknowledged(&producer, sent).await);
+            }
+            let topic = topics
+                .entry(message.topic.clone())
+                .or_insert_with(|| message.topic.as_str().into());
+            let topic = topic.clone();
+            open.push_back(match missing.get(&message.topic) {
+                Some(why) => Err(TransportError::Unavailable(why.clone())),
+                None => self.send(&producer, message, topic),
+            });
+        }
+        for sent in open {
+            results.push(self.acknowledged(&producer, sent).await);
+        }
+        results
+    }
+
+    fn send(
+        &self,
+        producer: &Producer,
+        message: Outgoing,
+        topic: Arc<str>,
+    ) -> Result<Sent, TransportError> {
+        if let Some(receipt) = lock(&self.0.published).get(&message.id) {
+            return Ok(Sent::Before(Receipt { duplicate: true, ..receipt }));
+        }
+        let size = message.body.len();
+        let mut record =
+            FutureRecord::to(&topic).headers(wire::encode(&message)).payload(&message.body[..]);
+        record.key = message.key.as_deref();
+        match producer.inner.send_result(record) {
+            Ok(delivery) => Ok(Sent::Open { id: message.id, topic: topic.clone(), size, delivery }),
+            Err((error, _)) => Err(self.publish_error(producer, &topic, size, &error)),
+        }
+    }
+
+    async fn acknowledged(
+        &self,
+        producer: &Producer,
+        sent: Result<Sent, TransportError>,
+    ) -> Published {
+        let (id, topic, size, delivery) = match sent? {
+            Sent::Before(receipt) => return Ok(receipt),
+            Sent::Open { id, topic, size, delivery } => (id, topic, size, delivery),
+        };
+        let delivered = match delivery.await {
+            Ok(Ok(delivered)) => delivered,
+            Ok(Err((error, _))) => return Err(self.publish_error(producer, &topic, size, &error)),
+            Err(_) => return Err(TransportError::Unavailable("the producer is gone".into())),
+        };
+        let partition = u32::try_from(delivered.partition).unwrap_or_default();
+        let offset = u64::try_from(delivered.offset).unwrap_or_default();
+        let position = Position { partition: code(&topic, partition), offset };
+        let receipt = Receipt { position, duplicate: false };
+        lock(&self.0.published).insert(id, receipt);
+        Ok(receipt)
+    }
+
+    fn publish_error(
+        &self,
+        producer: &Producer,
+        topic: &str,
+        size: usize,
+        error: &KafkaError,
+    ) -> TransportError {
+        match error.rdkafka_error_code() {
+            Some(RDKafkaErrorCode::MessageSizeTooLarge | RDKafkaErrorCode::InvalidMessageSize) => {
+                TransportError::Refused(format!(
+                    "a body of {size} bytes and its headers are over the broker's \
+                     message.max.bytes, or max.message.bytes of {topic}; raise it there"
+                ))
+            }
+            Some(RDKafkaErrorCode::UnknownTopic | RDKafkaErrorCode::UnknownTopicOrPartition) => {
+                // Gone, or not yet up after a restart: look again next time.
+                lock(&self.0.topics).remove(topic);
+                producer.ears.explain(error)
+            }
+            _ => match producer.ears.explain(error) {
+                // What was right when we connected may be right again.
+                TransportError::Setup(what) if producer.ears.is_refused() => {
+                    TransportError::Unavailable(what)
+                }
+                error => error,
+            },
+        }
+    }
+}

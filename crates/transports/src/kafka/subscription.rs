@@ -1,0 +1,368 @@
+//! One process's part of a subscription.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use chapar_core::machine::flight::{Flight, Stale};
+use chapar_core::port::{
+    BoxFuture, Delivery, Subscription, SubscriptionSpec, Token, TransportError,
+};
+use tokio::sync::Notify;
+
+use super::member::Member;
+use super::options::Groups;
+use super::recent::Recent;
+use super::wire::Arrived;
+use super::{Kafka, gone, lock, setup};
+
+/// How many ids of a partition are remembered.
+const WINDOW: usize = 1024;
+
+/// One process's part of a subscription.
+pub(super) struct KafkaSubscription {
+    inner: Arc<Inner>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+pub(super) struct Inner {
+    pub(super) kafka: Kafka,
+    pub(super) spec: SubscriptionSpec,
+    started: Instant,
+    state: Mutex<State>,
+    arrived: Notify,
+    /// Something was acknowledged, or the subscription closes.
+    changed: Condvar,
+}
+
+pub(super) struct State {
+    pub(super) closing: bool,
+    /// By the epoch, which no two times of owning have in common.
+    pub(super) owned: BTreeMap<u64, Owned>,
+    /// The epochs, by topic and partition.
+    places: HashMap<String, BTreeMap<i32, u64>>,
+    pub(super) pulses: Vec<Pulse>,
+    /// Why the broker gives us nothing.
+    pub(super) refusal: Option<String>,
+    epoch: u64,
+    turn: usize,
+}
+
+/// Whether a member of a group is certainly still in it.
+pub(super) struct Pulse {
+    /// When its thread last ran: a process that was frozen finds this long ago.
+    pub(super) at: Instant,
+    /// It was frozen, and has to hear from the group before it goes on.
+    pub(super) doubtful: bool,
+}
+
+/// A partition that this process owns.
+pub(super) struct Owned {
+    pub(super) member: usize,
+    pub(super) topic: String,
+    pub(super) partition: i32,
+    /// Offsets in it are one higher than Kafka's, which begin with 0.
+    pub(super) flight: Flight<Delivery>,
+    recent: Recent<i64>,
+    /// What the group was last told.
+    pub(super) committed: u64,
+    /// It moves on: nothing new is delivered from it.
+    pub(super) leaving: bool,
+    pub(super) paused: bool,
+}
+
+impl KafkaSubscription {
+    pub(super) fn join(kafka: &Kafka, spec: &SubscriptionSpec) -> Result<Self, TransportError> {
+        let groups: Vec<(String, Vec<String>)> = match kafka.0.options.groups {
+            Groups::Service => vec![(spec.name.clone(), spec.topics.clone())],
+            Groups::Topic => {
+                let group = |topic: &String| format!("{}.{topic}", spec.name);
+                spec.topics.iter().map(|topic| (group(topic), vec![topic.clone()])).collect()
+            }
+        };
+        let pulse = || Pulse { at: Instant::now(), doubtful: false };
+        let inner = Arc::new(Inner {
+            kafka: kafka.clone(),
+            spec: spec.clone(),
+            started: Instant::now(),
+            state: Mutex::new(State {
+                closing: false,
+                owned: BTreeMap::new(),
+                places: HashMap::new(),
+                pulses: groups.iter().map(|_| pulse()).collect(),
+                refusal: None,
+                epoch: 0,
+                turn: 0,
+            }),
+            arrived: Notify::new(),
+            changed: Condvar::new(),
+        });
+        // Made before the threads, so that one that could not be made leaves none behind.
+        let members = groups
+            .into_iter()
+            .enumerate()
+            .map(|(number, (group, topics))| Member::open(inner.clone(), number, group, topics));
+        let members: Vec<_> = members.collect::<Result<_, _>>()?;
+        let subscription = KafkaSubscription { inner, threads: Mutex::default() };
+        for (member, consumer) in members {
+            let thread = std::thread::Builder::new()
+                .name(format!("kafka {}", subscription.inner.spec.name))
+                .spawn(move || member.run(consumer))
+                .map_err(|error| TransportError::Unavailable(error.to_string()))?;
+            lock(&subscription.threads).push(thread);
+        }
+        Ok(subscription)
+    }
+}
+
+impl Inner {
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    /// A partition is ours from now on.
+    pub(super) fn take(&self, member: usize, topic: &str, partition: i32) {
+        let mut state = self.state();
+        state.give_up(topic, partition);
+        state.epoch += 1;
+        let epoch = state.epoch;
+        state.places.entry(topic.to_owned()).or_default().insert(partition, epoch);
+        let owned = Owned {
+            member,
+            topic: topic.to_owned(),
+            partition,
+            flight: Flight::new(0, self.spec.ack_deadline),
+            recent: Recent::new(WINDOW),
+            committed: 0,
+            leaving: false,
+            // Whatever it was when it was ours before, it is resumed.
+            paused: true,
+        };
+        state.owned.insert(epoch, owned);
+        state.refusal = None;
+    }
+
+    /// Adds what has been read.
+    pub(super) fn push(&self, arrived: Vec<Arrived>) {
+        if arrived.is_empty() {
+            return;
+        }
+        let mut state = self.state();
+        for Arrived { partition, offset, id, delivery } in arrived {
+            let Some(owned) = state.find(&delivery.topic, partition) else { continue };
+            let place = u64::try_from(offset).unwrap_or_default() + 1;
+            let before = id.as_ref().and_then(|id| owned.recent.get(id));
+            if before.is_some_and(|before| before < offset) {
+                owned.flight.skip_to(place);
+                continue;
+            }
+            if let Some(id) = id {
+                owned.recent.insert(id, offset);
+            }
+            owned.flight.push(place, delivery.key.clone(), delivery);
+        }
+        drop(state);
+        self.arrived.notify_waiters();
+    }
+
+    /// Waits until something is acknowledged or `limit` is there.
+    pub(super) fn wait<'a>(
+        &self,
+        state: MutexGuard<'a, State>,
+        limit: Duration,
+    ) -> MutexGuard<'a, State> {
+        match self.changed.wait_timeout(state, limit) {
+            Ok((state, _)) => state,
+            Err(poisoned) => poisoned.into_inner().0,
+        }
+    }
+
+    /// Whether a member is certainly in its group.
+    fn holds(&self, state: &State, member: usize) -> bool {
+        let pulse = state.pulses.get(member);
+        pulse.is_some_and(|p| !p.doubtful && p.at.elapsed() < self.kafka.0.options.session / 2)
+    }
+
+    fn poll(&self, max: usize) -> Result<(Vec<Delivery>, Option<Duration>), TransportError> {
+        let mut state = self.state();
+        if state.closing {
+            return Err(TransportError::Unavailable("the subscription is closed".into()));
+        }
+        let now = self.started.elapsed();
+        let held: usize = state.owned.values().map(|owned| owned.flight.in_flight()).sum();
+        let mut room = max.min(self.spec.max_in_flight.saturating_sub(held));
+        let (mut deliveries, mut due) = (Vec::new(), None::<Duration>);
+        // Another partition comes first each time, so that none starves the others.
+        state.turn = state.turn.wrapping_add(1);
+        let skip = state.turn % state.owned.len().max(1);
+        let epochs: Vec<u64> = state.owned.keys().copied().collect();
+        let sure: Vec<bool> =
+            (0..state.pulses.len()).map(|member| self.holds(&state, member)).collect();
+        for epoch in epochs.iter().cycle().skip(skip).take(epochs.len()) {
+            let usable = |owned: &&mut Owned| !owned.leaving && sure[owned.member];
+            let Some(owned) = state.owned.get_mut(epoch).filter(usable) else { continue };
+            for taken in owned.flight.take(room, now) {
+                let item = taken.item;
+                let epoch = i64::try_from(*epoch).unwrap_or(i64::MAX);
+                let token = Token::of(item.token.position, epoch, taken.attempt);
+                deliveries.push(Delivery { token, attempt: taken.attempt, ..item });
+                room -= 1;
+            }
+            due = due.into_iter().chain(owned.flight.due()).min();
+        }
+        match &state.refusal {
+            Some(why) if deliveries.is_empty() => Err(setup(why.clone())),
+            _ => Ok((deliveries, due)),
+        }
+    }
+
+    /// Does something with the flight that a token belongs to.
+    fn with<T>(
+        &self,
+        state: &mut State,
+        token: &Token,
+        act: impl FnOnce(&mut Flight<Delivery>, u64, u32) -> Result<T, Stale>,
+    ) -> Result<T, TransportError> {
+        let (epoch, attempt) = token.delivery().ok_or(TransportError::Expired)?;
+        let epoch = u64::try_from(epoch).map_err(|_| TransportError::Expired)?;
+        let member = state.owned.get(&epoch).map(|owned| owned.member);
+        if !member.is_some_and(|member| self.holds(state, member)) {
+            return Err(TransportError::Expired);
+        }
+        let owned = state.owned.get_mut(&epoch).ok_or(TransportError::Expired)?;
+        let place = token.position.offset + 1;
+        act(&mut owned.flight, place, attempt).map_err(|Stale| TransportError::Expired)
+    }
+
+    fn close(&self) {
+        self.state().closing = true;
+        self.changed.notify_all();
+    }
+}
+
+impl State {
+    pub(super) fn find(&mut self, topic: &str, partition: i32) -> Option<&mut Owned> {
+        let epoch = self.places.get(topic)?.get(&partition)?;
+        self.owned.get_mut(epoch)
+    }
+
+    /// A partition is not ours any more: what is in flight of it is somebody else's.
+    pub(super) fn give_up(&mut self, topic: &str, partition: i32) {
+        let epoch = self.places.get_mut(topic).and_then(|places| places.remove(&partition));
+        if let Some(epoch) = epoch {
+            self.owned.remove(&epoch);
+        }
+    }
+
+    /// Nothing of a member is ours any more.
+    pub(super) fn give_up_all(&mut self, member: usize) {
+        let ours = |owned: &&Owned| owned.member == member;
+        let gone: Vec<(String, i32)> = self
+            .owned
+            .values()
+            .filter(ours)
+            .map(|owned| (owned.topic.clone(), owned.partition))
+            .collect();
+        for (topic, partition) in gone {
+            self.give_up(&topic, partition);
+        }
+    }
+}
+
+impl Subscription for KafkaSubscription {
+    fn fetch(
+        &self,
+        max: usize,
+        wait: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
+        Box::pin(async move {
+            let inner = &*self.inner;
+            let deadline = Instant::now() + wait;
+            loop {
+                let arrived = inner.arrived.notified();
+                let (deliveries, due) = inner.poll(max)?;
+                let left = deadline.saturating_duration_since(Instant::now());
+                if !deliveries.is_empty() || left.is_zero() {
+                    return Ok(deliveries);
+                }
+                let due = due.map_or(left, |due| due.saturating_sub(inner.started.elapsed()));
+                let pause = due.clamp(Duration::from_millis(5), Duration::from_millis(100));
+                let _ = tokio::time::timeout(left.min(pause), arrived).await;
+            }
+        })
+    }
+
+    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move {
+            let mut result = Ok(());
+            {
+                let mut state = self.inner.state();
+                for token in tokens {
+                    let ack = |flight: &mut Flight<_>, place, n| flight.ack(place, n).map(drop);
+                    if let Err(error) = self.inner.with(&mut state, token, ack) {
+                        result = Err(error);
+                    }
+                }
+            }
+            // The member's thread commits what this makes the contiguous prefix; until then, a
+            // crash means that it comes again.
+            self.inner.changed.notify_all();
+            result
+        })
+    }
+
+    fn nack<'a>(
+        &'a self,
+        token: &'a Token,
+        delay: Duration,
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move {
+            let not_before = self.inner.started.elapsed() + delay;
+            let mut state = self.inner.state();
+            let nack =
+                |flight: &mut Flight<_>, place, attempt| flight.nack(place, attempt, not_before);
+            let done = self.inner.with(&mut state, token, nack);
+            self.inner.changed.notify_all();
+            done
+        })
+    }
+
+    fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move {
+            let now = self.inner.started.elapsed();
+            let mut state = self.inner.state();
+            if tokens.is_empty() {
+                state.owned.values_mut().for_each(|owned| owned.flight.extend_all(now));
+            }
+            let mut result = Ok(());
+            for token in tokens {
+                let extend = |flight: &mut Flight<_>, place, n| flight.extend(place, n, now);
+                result = result.and(self.inner.with(&mut state, token, extend));
+            }
+            result
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), TransportError>> {
+        Box::pin(async move {
+            self.inner.close();
+            let threads = std::mem::take(&mut *lock(&self.threads));
+            let ended = tokio::task::spawn_blocking(move || {
+                threads.into_iter().for_each(|thread| drop(thread.join()));
+            });
+            // Without a broker there is nobody to say goodbye to: the session runs out.
+            match tokio::time::timeout(self.inner.kafka.0.options.timeout * 2, ended).await {
+                Ok(ended) => ended.map_err(gone),
+                Err(_) => Err(TransportError::Unavailable("the group does not answer".into())),
+            }
+        })
+    }
+}
+
+impl Drop for KafkaSubscription {
+    fn drop(&mut self) {
+        // The threads leave the group, so that others need not wait for the session to end.
+        self.inner.close();
+    }
+}

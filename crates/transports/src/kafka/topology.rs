@@ -1,0 +1,274 @@
+//! Topics and partitions.
+
+use std::collections::{BTreeMap, HashMap};
+use std::time::{Duration, Instant};
+
+use chapar_core::port::{TopicSpec, TransportError};
+use rdkafka::admin::{
+    AdminClient, AdminOptions, AlterConfig, ConfigSource, NewTopic, ResourceSpecifier,
+    TopicReplication,
+};
+use rdkafka::error::RDKafkaErrorCode;
+use rdkafka::metadata::Metadata;
+use sha2::{Digest, Sha256};
+use tracing::{info, warn};
+
+use super::client::{Ears, config, creation};
+use super::options::KafkaOptions;
+use super::{Kafka, gone, lock, setup, unavailable};
+
+/// Partitions are numbered below this within a topic.
+const MOST: u32 = 1 << 10;
+
+/// The number of a topic's partition among all topics; topics are told apart by a hash of their
+/// names. It fits into a signed column, where dead letters keep it.
+pub(super) fn code(topic: &str, partition: u32) -> u32 {
+    let hash = Sha256::digest(topic.as_bytes());
+    let hash = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
+    ((hash >> 1) / MOST * MOST) | (partition % MOST)
+}
+
+/// The brokers of a cluster, and its topics with the number of their partitions.
+#[derive(Debug, Default)]
+pub(super) struct Cluster {
+    pub(super) brokers: Vec<i32>,
+    pub(super) topics: HashMap<String, u32>,
+}
+
+impl Cluster {
+    /// Topics that have no leader yet are not there yet.
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        let led = |topic: &&rdkafka::metadata::MetadataTopic| {
+            !topic.partitions().is_empty()
+                && topic.partitions().iter().all(|partition| partition.leader() >= 0)
+        };
+        let topics = metadata.topics().iter().filter(led);
+        Cluster {
+            brokers: metadata.brokers().iter().map(|broker| broker.id()).collect(),
+            topics: topics
+                .map(|topic| (topic.name().to_owned(), topic.partitions().len() as u32))
+                .collect(),
+        }
+    }
+}
+
+/// Whether a message of 1 MiB and its headers goes through, as far as a broker tells.
+pub(super) async fn takes_mebibyte(
+    servers: &str,
+    options: &KafkaOptions,
+    cluster: &Cluster,
+) -> bool {
+    let Some(broker) = cluster.brokers.first() else { return false };
+    let Ok(admin) = admin(servers, options) else { return false };
+    let resource = [ResourceSpecifier::Broker(*broker)];
+    let Ok(found) = admin.describe_configs(&resource, &within(options.timeout)).await else {
+        return false;
+    };
+    let limit = found
+        .into_iter()
+        .flatten()
+        .find_map(|found| found.get("message.max.bytes")?.value.as_ref()?.parse::<u64>().ok());
+    limit.is_some_and(|limit| limit > (1 << 20) + (64 << 10))
+}
+
+impl Kafka {
+    /// The topics are there, made with our defaults where they were not.
+    pub(super) async fn ensure(
+        &self,
+        topics: impl Iterator<Item = &str> + Send,
+    ) -> Result<(), TransportError> {
+        let missing: Vec<TopicSpec> = {
+            let known = lock(&self.0.topics);
+            let new = topics.filter(|topic| !known.contains_key(*topic));
+            let new: std::collections::BTreeSet<&str> = new.collect();
+            let (partitions, retention) = (self.0.options.partitions, self.0.options.retention);
+            new.into_iter()
+                .map(|name| TopicSpec { name: name.into(), partitions, retention })
+                .collect()
+        };
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.look_again().await?;
+        self.create(&missing).await
+    }
+
+    /// The topics are there and as they should be.
+    ///
+    /// What can be changed without losing a message or the order of a key is changed: times are
+    /// made longer. Anything else is somebody's decision.
+    pub(super) async fn apply_topics(&self, topics: &[TopicSpec]) -> Result<(), TransportError> {
+        if topics.is_empty() {
+            return Ok(());
+        }
+        self.look_again().await?;
+        let there: BTreeMap<&str, u32> = {
+            let known = lock(&self.0.topics);
+            let find = |topic: &TopicSpec| known.get(&topic.name).copied();
+            topics.iter().filter_map(|topic| Some((topic.name.as_str(), find(topic)?))).collect()
+        };
+        self.create(topics).await?;
+        let old = topics.iter().filter_map(|topic| Some((topic, there.get(topic.name.as_str())?)));
+        for (topic, partitions) in old {
+            if *partitions != topic.partitions {
+                let (name, asked) = (&topic.name, topic.partitions);
+                warn!(
+                    topic = name,
+                    partitions,
+                    asked,
+                    "the topic keeps its partitions: another number would give keys other homes"
+                );
+            }
+            self.adapt(topic).await?;
+        }
+        Ok(())
+    }
+
+    /// Asks the cluster what topics it has.
+    async fn look_again(&self) -> Result<Cluster, TransportError> {
+        let kafka = self.clone();
+        let asked = tokio::task::spawn_blocking(move || {
+            let producer = kafka.producer()?;
+            producer.survey(kafka.0.options.timeout)
+        });
+        let cluster = asked.await.map_err(gone)??;
+        lock(&self.0.topics).clone_from(&cluster.topics);
+        Ok(cluster)
+    }
+
+    async fn create(&self, topics: &[TopicSpec]) -> Result<(), TransportError> {
+        let options = &self.0.options;
+        let missing: Vec<&TopicSpec> = {
+            let known = lock(&self.0.topics);
+            topics.iter().filter(|topic| !known.contains_key(&topic.name)).collect()
+        };
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let brokers = u32::try_from(self.0.brokers).unwrap_or(u32::MAX).max(1);
+        let replication = options.replication.min(brokers);
+        let in_sync = if replication >= 3 { "2" } else { "1" };
+        if replication < options.replication {
+            warn!(
+                brokers,
+                replication,
+                "there are too few brokers: a message is lost with the last that has it"
+            );
+        }
+        let admin = admin(&self.0.servers, options)?;
+        let retentions: Vec<String> =
+            missing.iter().map(|topic| topic.retention.as_millis().to_string()).collect();
+        let new = missing.iter().zip(&retentions).map(|(topic, retention)| {
+            let replication = TopicReplication::Fixed(replication as i32);
+            NewTopic::new(&topic.name, topic.partitions as i32, replication)
+                .set("retention.ms", retention)
+                .set("cleanup.policy", "delete")
+                .set("compression.type", "producer")
+                .set("min.insync.replicas", in_sync)
+        });
+        let new: Vec<NewTopic<'_>> = new.collect();
+        let created = admin.create_topics(&new, &within(options.timeout)).await;
+        for result in created.map_err(|error| unavailable(&error))? {
+            match result {
+                Ok(topic) => info!(topic, "the topic is made"),
+                Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
+                Err((topic, code)) => return Err(not_made(&topic, code)),
+            }
+        }
+        // A topic is usable once its partitions have leaders.
+        let limit = Instant::now() + options.timeout;
+        loop {
+            let cluster = self.look_again().await?;
+            let unled = missing.iter().find(|topic| !cluster.topics.contains_key(&topic.name));
+            let Some(unled) = unled else { return Ok(()) };
+            if Instant::now() > limit {
+                let name = &unled.name;
+                return Err(TransportError::Unavailable(format!("the topic {name} has no leader")));
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
+    /// Makes the retention of a topic longer; says what else is not as it should be.
+    async fn adapt(&self, topic: &TopicSpec) -> Result<(), TransportError> {
+        let options = within(self.0.options.timeout);
+        let admin = admin(&self.0.servers, &self.0.options)?;
+        let resource = [ResourceSpecifier::Topic(&topic.name)];
+        let found = admin.describe_configs(&resource, &options).await;
+        let found = found.map_err(|error| unavailable(&error))?;
+        let Some(Ok(found)) = found.into_iter().next() else { return Ok(()) };
+        let value = |name: &str| found.get(name).and_then(|entry| entry.value.clone());
+        if let Some(policy) = value("cleanup.policy").filter(|policy| policy != "delete") {
+            let name = &topic.name;
+            return Err(setup(format!(
+                "the topic {name} has cleanup.policy {policy} where delete is asked for; change \
+                 the one or the other, nothing was touched"
+            )));
+        }
+        // -1 stands for ever.
+        let kept: i64 = value("retention.ms").and_then(|ms| ms.parse().ok()).unwrap_or(-1);
+        let asked = i64::try_from(topic.retention.as_millis()).unwrap_or(i64::MAX);
+        if kept < 0 || kept >= asked {
+            return Ok(());
+        }
+        let asked = asked.to_string();
+        // The call replaces every setting of the topic: those that it has are given again.
+        let mut change = AlterConfig::new(ResourceSpecifier::Topic(&topic.name));
+        for entry in &found.entries {
+            if entry.source == ConfigSource::DynamicTopic
+                && entry.name != "retention.ms"
+                && let Some(value) = &entry.value
+            {
+                change = change.set(&entry.name, value);
+            }
+        }
+        let change = [change.set("retention.ms", &asked)];
+        let changed = admin.alter_configs(&change, &options).await;
+        for result in changed.map_err(|error| unavailable(&error))? {
+            result.map_err(|(_, code)| not_made(&topic.name, code))?;
+        }
+        info!(topic = topic.name, retention_ms = asked, "the topic keeps its messages longer");
+        Ok(())
+    }
+}
+
+fn not_made(topic: &str, code: RDKafkaErrorCode) -> TransportError {
+    match code {
+        RDKafkaErrorCode::TopicAuthorizationFailed
+        | RDKafkaErrorCode::ClusterAuthorizationFailed => setup(format!(
+            "the topic {topic} is not as it should be, and the user of the address may not change \
+             that; have it made with `chapar topology apply`, or give the right"
+        )),
+        RDKafkaErrorCode::InvalidTopic
+        | RDKafkaErrorCode::InvalidConfig
+        | RDKafkaErrorCode::InvalidPartitions
+        | RDKafkaErrorCode::InvalidReplicationFactor
+        | RDKafkaErrorCode::PolicyViolation => {
+            setup(format!("the broker does not take the topic {topic}: {code}"))
+        }
+        code => TransportError::Unavailable(format!("the topic {topic} is not made: {code}")),
+    }
+}
+
+fn admin(servers: &str, options: &KafkaOptions) -> Result<AdminClient<Ears>, TransportError> {
+    let config = config(servers, options)?;
+    config.create_with_context(Ears::default()).map_err(|error| creation(&error))
+}
+
+fn within(timeout: Duration) -> AdminOptions {
+    AdminOptions::new().request_timeout(Some(timeout)).operation_timeout(Some(timeout))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_partition_has_a_number_among_all_topics() {
+        assert_eq!(code("orders.v1", 5) - code("orders.v1", 0), 5);
+        assert_ne!(code("orders.v1", 0), code("billing.v1", 0));
+        for topic in ["orders.v1", "billing.v1", "a", "b"] {
+            assert!(i32::try_from(code(topic, MOST - 1)).is_ok(), "{topic}");
+        }
+    }
+}
