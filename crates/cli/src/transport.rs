@@ -10,6 +10,8 @@ use chapar::Store;
 use chapar_core::port::Transport;
 use chapar_sql::SqlTransport;
 use chapar_transports::nats::{Nats, NatsLogin, NatsOptions};
+#[cfg(feature = "kafka")]
+use chapar_transports::kafka::{Address, Kafka, KafkaOptions};
 use serde::{Deserialize, Serialize};
 
 /// The log in the store itself.
@@ -128,11 +130,31 @@ pub(crate) fn check(url: &str) -> Result<()> {
     if url == IN_THE_STORE {
         return Ok(());
     }
+    if url.starts_with("kafka://") {
+        return check_kafka(url);
+    }
     let hosts = url.strip_prefix("nats://").or_else(|| url.strip_prefix("tls://"));
     if hosts.is_some_and(|hosts| !matches!(hosts.rsplit('@').next(), None | Some(""))) {
         return Ok(());
     }
-    bail!("--transport {:?} names no transport; use sql: or nats://host:port", shown(url));
+    bail!(
+        "--transport {:?} names no transport; use sql:, nats://host:port or kafka://host:port",
+        shown(url)
+    );
+}
+
+#[cfg(feature = "kafka")]
+fn check_kafka(url: &str) -> Result<()> {
+    let parsed = Address::parse(url, KafkaOptions::default());
+    parsed.map(drop).with_context(|| format!("--transport {}", shown(url)))
+}
+
+#[cfg(not(feature = "kafka"))]
+fn check_kafka(url: &str) -> Result<()> {
+    bail!(
+        "--transport {}: this program was built without Kafka; build it with --features kafka",
+        shown(url)
+    );
 }
 
 /// Opens a transport. `owner` names this process among others, `system` is what the topics of
@@ -158,13 +180,22 @@ pub(crate) async fn broker(
     system: &str,
 ) -> Result<Arc<dyn Transport>> {
     check(url)?;
+    #[cfg(feature = "kafka")]
+    if url.starts_with("kafka://") {
+        let options = KafkaOptions { owner: owner.to_owned(), ..KafkaOptions::default() };
+        let connected = Kafka::connect(url, options).await;
+        let transport = connected.with_context(|| format!("--transport {}", shown(url)))?;
+        return Ok(Arc::new(transport));
+    }
     let connected = Nats::connect(url, nats.options(owner, system)).await;
     let transport = connected.with_context(|| format!("--transport {}", shown(url)))?;
     Ok(Arc::new(transport))
 }
 
-/// The URL without its secrets.
+/// The URL without its secrets, and without options, where somebody may have put one.
 pub(crate) fn shown(url: &str) -> String {
+    let hosts = url.rfind('@').unwrap_or(0);
+    let url = url[hosts..].find('?').map_or(url, |options| &url[..hosts + options]);
     let servers = url.split(',').map(|server| match server.split_once("://") {
         Some((scheme, rest)) => {
             let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
@@ -202,12 +233,15 @@ mod tests {
         assert_eq!(masked(url), "nats://me:***@a:4222,nats://***@b:4222");
         assert_eq!(masked("postgres://me@h/db?a=b"), "postgres://me@h/db?a=b");
         assert_eq!(masked("sql:"), "sql:");
+        let url = "kafka://me:se?cret@a:9092,b:9092?sasl=PLAIN&password=secret";
+        assert_eq!(shown(url), "kafka://a:9092,b:9092");
     }
 
     #[test]
     fn only_known_transports_are_taken() {
         assert!(check("sql:").is_ok() && check("nats://localhost").is_ok());
-        let said = check("kafka://me:secret@localhost").unwrap_err().to_string();
-        assert!(said.contains("use sql: or nats://") && !said.contains("secret"), "{said}");
+        let said = check("amqp://me:secret@localhost").unwrap_err().to_string();
+        assert!(said.contains("use sql:, nats://") && !said.contains("secret"), "{said}");
+        assert_eq!(check("kafka://me:secret@localhost").is_ok(), cfg!(feature = "kafka"));
     }
 }

@@ -66,6 +66,7 @@ Examples:
   chapar up --rate 50 --for 20s --format json        a short run with a report for programs
   chapar up --store postgres://me@localhost/hotel    the same code on PostgreSQL
   chapar up --transport nats://localhost:4222        events over NATS JetStream
+  chapar up --transport kafka://localhost:9092       events over Kafka (feature kafka)
   chapar up --file /tmp/try.db --listen 127.0.0.1:0  a throw-away file and a free port
 
 Started again on the same file it carries on where it stopped. Ctrl-C stops it cleanly.";

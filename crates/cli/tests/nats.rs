@@ -68,8 +68,8 @@ fn a_wrong_transport_is_refused_with_the_setting_that_is_wrong() {
             assert!(said.contains(text), "{transport} said: {said}");
         }
     };
-    says("kafka://localhost", &["--transport", "use sql: or nats://host:port"]);
-    says("nats://", &["--transport", "use sql: or nats://host:port"]);
+    says("amqp://localhost", &["--transport", "use sql:, nats://host:port"]);
+    says("nats://", &["--transport", "use sql:, nats://host:port"]);
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     says(&format!("nats://{free}"), &["--transport", &free.to_string(), "refused"]);
 

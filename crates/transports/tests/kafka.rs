@@ -1,6 +1,13 @@
 //! Kafka keeps the contract of transports.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "kafka/network.rs"]
+mod network;
+#[path = "kafka/security.rs"]
+mod security;
+#[path = "kafka/specifics.rs"]
+mod specifics;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -41,8 +41,9 @@ impl Launch {
     }
 
     /// Adds a setting in the server's own words: a PostgreSQL parameter (`fsync` is off unless set), a line of the NATS
-    /// configuration (`jetstream.` in front puts it into that block), a Kafka property, a Redis directive. For
-    /// Prometheus it is a scrape job and its target.
+    /// configuration (`jetstream.` in front puts it into that block), a Kafka property (`+listener` adds a
+    /// listener `NAME PROTOCOL PORT ADVERTISED`, `+scram` a user), a Redis directive. For Prometheus it is a scrape job
+    /// and its target.
     pub fn setting(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
         self.settings.push((name.into(), value.into()));
         self

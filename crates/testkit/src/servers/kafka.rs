@@ -12,6 +12,12 @@ use super::recipe::{self, Found, Missing, Site, on_path, run};
 
 const VERSION: &str = "4.3.1";
 
+/// A listener beside the plain one: its name, its protocol, the port that it has, and the port that clients are told,
+/// which may be a proxy's.
+const LISTENER: &str = "+listener";
+/// A user: `SCRAM-SHA-256=[name=NAME,password=PASSWORD]`.
+const SCRAM: &str = "+scram";
+
 /// Kafka alone brings no logger; without one a broker that fails says nothing.
 const POM: &str = r#"<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
@@ -72,14 +78,29 @@ impl recipe::Recipe for Recipe {
 
     fn prepare(&self, site: &Site) -> Result<(), String> {
         let (broker, controller) = (site.ports[0], site.ports[1]);
+        let (listeners, settings): (Vec<_>, Vec<_>) =
+            site.settings.iter().partition(|(name, _)| name == LISTENER);
+        let (users, settings): (Vec<_>, Vec<_>) =
+            settings.into_iter().partition(|(name, _)| name == SCRAM);
+        let (mut bound, mut advertised, mut protocols) =
+            (String::new(), String::new(), String::new());
+        for (_, listener) in listeners {
+            let words: Vec<&str> = listener.split(' ').collect();
+            let [name, protocol, port, seen_at] = words[..] else {
+                return Err(format!("{LISTENER} is {listener:?}, not NAME PROTOCOL PORT PORT"));
+            };
+            bound += &format!(",{name}://127.0.0.1:{port}");
+            advertised += &format!(",{name}://127.0.0.1:{seen_at}");
+            protocols += &format!(",{name}:{protocol}");
+        }
         // The session is short because a crashed broker is let in again only when its last session is over.
         let mut properties = format!(
             "process.roles=broker,controller\n\
              node.id=1\n\
              controller.quorum.voters=1@127.0.0.1:{controller}\n\
-             listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}\n\
-             advertised.listeners=PLAINTEXT://127.0.0.1:{broker}\n\
-             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT\n\
+             listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}{bound}\n\
+             advertised.listeners=PLAINTEXT://127.0.0.1:{broker}{advertised}\n\
+             listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}\n\
              inter.broker.listener.name=PLAINTEXT\n\
              controller.listener.names=CONTROLLER\n\
              log.dirs={}\n\
@@ -96,7 +117,7 @@ impl recipe::Recipe for Recipe {
              broker.session.timeout.ms=3000\n",
             site.dir.join("data").display(),
         );
-        for (name, value) in &site.settings {
+        for (name, value) in settings {
             properties.push_str(&format!("{name}={value}\n"));
         }
         let file = properties_file(site);
@@ -105,7 +126,8 @@ impl recipe::Recipe for Recipe {
             .args(["kafka.tools.StorageTool", "format", "-t"])
             .arg(cluster_id()?)
             .arg("-c")
-            .arg(file))?;
+            .arg(file)
+            .args(users.iter().flat_map(|(_, user)| ["--add-scram", user])))?;
         Ok(())
     }
 

@@ -72,11 +72,13 @@ pub(super) fn creation(error: &KafkaError) -> TransportError {
 }
 
 /// Listens to what a client complains about.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub(super) struct Ears(Arc<Mutex<Heard>>);
 
 #[derive(Debug, Default)]
 struct Heard {
+    /// The connection is encrypted, or should be.
+    tls: bool,
     /// Credentials or certificates were refused: the client has to be made anew.
     refused: Option<TransportRefusal>,
     /// The last complaint about the connection.
@@ -90,6 +92,11 @@ enum TransportRefusal {
 }
 
 impl Ears {
+    pub(super) fn new(options: &KafkaOptions) -> Self {
+        let heard = Heard { tls: options.security.tls, ..Heard::default() };
+        Ears(Arc::new(Mutex::new(heard)))
+    }
+
     /// Whether the broker refuses who we say we are.
     pub(super) fn is_refused(&self) -> bool {
         lock(&self.0).refused.is_some()
@@ -108,7 +115,10 @@ impl Ears {
             )),
             None => match (unavailable(error), &heard.last) {
                 (TransportError::Unavailable(what), Some(why)) => {
-                    TransportError::Unavailable(format!("{what}: {why}"))
+                    // A broker that misses our certificate just hangs up.
+                    let hint =
+                        if heard.tls { "; with TLS, check ca, cert and key too" } else { "" };
+                    TransportError::Unavailable(format!("{what}: {why}{hint}"))
                 }
                 (error, _) => error,
             },

@@ -68,7 +68,7 @@ impl Member {
             .set("queued.min.messages", "1000")
             .set("queued.max.messages.kbytes", "16384");
         let (inner, number) = (self.inner.clone(), self.number);
-        let desk = Desk { inner, number, ears: Ears::default() };
+        let desk = Desk { inner, number, ears: Ears::new(&kafka.options) };
         let consumer: GroupConsumer =
             config.create_with_context(desk).map_err(|error| creation(&error))?;
         let topics: Vec<&str> = self.topics.iter().map(String::as_str).collect();
@@ -93,6 +93,10 @@ impl Member {
             self.inner.state().give_up_all(self.number);
             // Leaves the group.
             drop(consumer);
+            {
+                let pulse = &mut self.inner.state().pulses[self.number];
+                (pulse.asked, pulse.old) = (0, 0);
+            }
             self.pause();
         }
     }
@@ -153,7 +157,11 @@ impl Member {
     /// Commits the contiguous prefix of what is acknowledged.
     fn tell(&self, consumer: &GroupConsumer) {
         let done = progress(&mut self.inner.state(), |_, _| true, self.number, false);
-        commit(consumer, &done);
+        self.commit(consumer, &done);
+    }
+
+    fn commit(&self, consumer: &GroupConsumer, done: &TopicPartitionList) {
+        consumer.context().commit(consumer, done);
     }
 
     /// Asks the group whether we are still in it, by committing once more what it has already;
@@ -165,11 +173,11 @@ impl Member {
         }
         let done = progress(&mut state, |_, _| true, self.number, true);
         if done.count() == 0 {
-            // Nothing was ever delivered, so there is nothing to doubt.
+            // Nothing was ever read, so there is nothing to doubt.
             state.pulses[self.number].doubtful = false;
         }
         drop(state);
-        commit(consumer, &done);
+        self.commit(consumer, &done);
         true
     }
 
@@ -208,7 +216,7 @@ fn beat(inner: &Inner, state: &mut State, member: usize) -> bool {
     let slept = pulse.at.elapsed() >= inner.kafka.0.options.session / 2;
     pulse.at = Instant::now();
     if slept {
-        pulse.doubtful = true;
+        (pulse.doubtful, pulse.old) = (true, pulse.asked);
         let ours = state.owned.values_mut().filter(|owned| owned.member == member);
         ours.for_each(|owned| owned.flight.recall());
     }
@@ -225,7 +233,7 @@ fn progress(
     let mut done = TopicPartitionList::new();
     for owned in state.owned.values_mut() {
         let acked = owned.flight.acked();
-        let news = acked > owned.committed || (again && acked > 0);
+        let news = acked > owned.committed || (again && owned.flight.read_to() > 0);
         if owned.member == member && news && of(&owned.topic, owned.partition) {
             let offset = Offset::Offset(i64::try_from(acked).unwrap_or(i64::MAX));
             if done.add_partition_offset(&owned.topic, owned.partition, offset).is_ok() {
@@ -234,14 +242,6 @@ fn progress(
         }
     }
     done
-}
-
-fn commit(consumer: &GroupConsumer, done: &TopicPartitionList) {
-    if done.count() > 0
-        && let Err(error) = consumer.commit(done, CommitMode::Async)
-    {
-        debug!(%error, "nothing is committed");
-    }
 }
 
 /// What a consumer tells us while it is polled.
@@ -280,12 +280,13 @@ impl ConsumerContext for Desk {
 
     fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
         let mut state = self.inner.state();
+        let pulse = &mut state.pulses[self.number];
+        pulse.asked = pulse.asked.saturating_sub(1);
+        let stale = pulse.old > 0;
+        pulse.old = pulse.old.saturating_sub(1);
         match result {
-            Ok(()) => {
-                if let Some(pulse) = state.pulses.get_mut(self.number) {
-                    pulse.doubtful = false;
-                }
-            }
+            Ok(()) if stale => {}
+            Ok(()) => pulse.doubtful = false,
             Err(error) => {
                 debug!(subscription = self.inner.spec.name, %error, "not committed");
                 // Once more with the next look.
@@ -304,6 +305,16 @@ impl ConsumerContext for Desk {
 }
 
 impl Desk {
+    fn commit(&self, consumer: &BaseConsumer<Self>, done: &TopicPartitionList) {
+        if done.count() == 0 {
+            return;
+        }
+        match consumer.commit(done, CommitMode::Async) {
+            Ok(()) => self.inner.state().pulses[self.number].asked += 1,
+            Err(error) => debug!(%error, "nothing is committed"),
+        }
+    }
+
     /// Lets partitions go: in good order, once what is in flight of them is dealt with, and at once
     /// where they are somebody else's already or the subscription closes.
     fn hand_over(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
@@ -338,7 +349,7 @@ impl Desk {
         }
         drop(state);
         if !lost {
-            commit(consumer, &done);
+            self.commit(consumer, &done);
         }
     }
 }

@@ -32,7 +32,7 @@ pub(super) struct Producer {
 
 impl Producer {
     pub(super) fn open(servers: &str, options: &KafkaOptions) -> Result<Self, TransportError> {
-        let ears = Ears::default();
+        let ears = Ears::new(options);
         let mut config = config(servers, options)?;
         let timeout = options.timeout.as_millis().max(10);
         config

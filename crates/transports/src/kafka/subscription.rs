@@ -55,6 +55,10 @@ pub(super) struct Pulse {
     pub(super) at: Instant,
     /// It was frozen, and has to hear from the group before it goes on.
     pub(super) doubtful: bool,
+    /// Commits that the group has not answered.
+    pub(super) asked: usize,
+    /// Those among them from before it was frozen: their answers say nothing about now.
+    pub(super) old: usize,
 }
 
 /// A partition that this process owns.
@@ -81,7 +85,7 @@ impl KafkaSubscription {
                 spec.topics.iter().map(|topic| (group(topic), vec![topic.clone()])).collect()
             }
         };
-        let pulse = || Pulse { at: Instant::now(), doubtful: false };
+        let pulse = || Pulse { at: Instant::now(), doubtful: false, asked: 0, old: 0 };
         let inner = Arc::new(Inner {
             kafka: kafka.clone(),
             spec: spec.clone(),

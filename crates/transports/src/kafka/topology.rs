@@ -145,9 +145,8 @@ impl Kafka {
         if missing.is_empty() {
             return Ok(());
         }
-        let brokers = u32::try_from(self.0.brokers).unwrap_or(u32::MAX).max(1);
-        let replication = options.replication.min(brokers);
-        let in_sync = if replication >= 3 { "2" } else { "1" };
+        let brokers = u32::try_from(self.0.brokers).unwrap_or(u32::MAX);
+        let (replication, in_sync) = replicas(options.replication, brokers);
         if replication < options.replication {
             warn!(
                 brokers,
@@ -164,7 +163,7 @@ impl Kafka {
                 .set("retention.ms", retention)
                 .set("cleanup.policy", "delete")
                 .set("compression.type", "producer")
-                .set("min.insync.replicas", in_sync)
+                .set("min.insync.replicas", &in_sync)
         });
         let new: Vec<NewTopic<'_>> = new.collect();
         let created = admin.create_topics(&new, &within(options.timeout)).await;
@@ -232,6 +231,14 @@ impl Kafka {
     }
 }
 
+/// How many replicas a topic gets, and how many of them must have a message: all but one, which may
+/// then be away.
+fn replicas(wanted: u32, brokers: u32) -> (u32, String) {
+    let replication = wanted.clamp(1, brokers.max(1));
+    let in_sync = if replication >= 3 { replication - 1 } else { 1 };
+    (replication, in_sync.to_string())
+}
+
 fn not_made(topic: &str, code: RDKafkaErrorCode) -> TransportError {
     match code {
         RDKafkaErrorCode::TopicAuthorizationFailed
@@ -252,7 +259,7 @@ fn not_made(topic: &str, code: RDKafkaErrorCode) -> TransportError {
 
 fn admin(servers: &str, options: &KafkaOptions) -> Result<AdminClient<Ears>, TransportError> {
     let config = config(servers, options)?;
-    config.create_with_context(Ears::default()).map_err(|error| creation(&error))
+    config.create_with_context(Ears::new(options)).map_err(|error| creation(&error))
 }
 
 fn within(timeout: Duration) -> AdminOptions {
@@ -262,6 +269,15 @@ fn within(timeout: Duration) -> AdminOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn replicas_are_as_many_as_there_are_brokers_for() {
+        assert_eq!(replicas(3, 5), (3, "2".into()));
+        assert_eq!(replicas(3, 3), (3, "2".into()));
+        assert_eq!(replicas(3, 2), (2, "1".into()));
+        assert_eq!(replicas(3, 1), (1, "1".into()));
+        assert_eq!(replicas(1, 3), (1, "1".into()));
+    }
 
     #[test]
     fn a_partition_has_a_number_among_all_topics() {

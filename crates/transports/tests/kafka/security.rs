@@ -1,0 +1,186 @@
+//! TLS, mutual TLS and SASL against a real broker, with a certificate authority for the day.
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use chapar_core::port::{Transport, TransportError};
+use chapar_testkit::need;
+use chapar_testkit::servers::{Instance, Kind, Launch, ServerError};
+use chapar_transports::kafka::{Kafka, KafkaOptions};
+
+use crate::specifics::{fetch, message, options, spec, topic};
+
+/// Runs a script in a folder.
+fn sh(folder: &Path, script: &str) {
+    let output = Command::new("sh").args(["-ec", script]).current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// An authority, a broker's certificate for 127.0.0.1, a client's, and another authority that
+/// signed nothing.
+const CERTIFICATES: &str = r#"
+ca() { openssl req -x509 -newkey rsa:2048 -nodes -days 2 -subj "/CN=$1" -keyout "$1.key" -out "$1.pem"; }
+signed() {
+    openssl req -newkey rsa:2048 -nodes -subj "/CN=$1" -keyout "$1.key" -out "$1.csr"
+    printf 'subjectAltName=IP:127.0.0.1' > "$1.ext"
+    openssl x509 -req -in "$1.csr" -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 -extfile "$1.ext" -out "$1.pem"
+}
+ca ca; ca stranger; signed broker; signed clerk
+cat broker.key broker.pem > broker.both.pem
+printf 'hunter2\n' > password; printf 'wrong\n' > wrong
+"#;
+
+/// A broker with a listener of each kind; everything about it is in a folder.
+struct Vault {
+    _server: Instance,
+    folder: tempfile::TempDir,
+    tls: u16,
+    mutual: u16,
+    scram: u16,
+    plain: u16,
+}
+
+impl Vault {
+    fn open() -> Result<Self, ServerError> {
+        let folder = tempfile::tempdir().unwrap();
+        sh(folder.path(), CERTIFICATES);
+        let file = |name: &str| folder.path().join(name).display().to_string();
+        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let [tls, mutual, scram, plain] = [free(), free(), free(), free()];
+        let listener = |name: &str, protocol: &str, port: u16| {
+            ("+listener".to_owned(), format!("{name} {protocol} {port} {port}"))
+        };
+        let module = "org.apache.kafka.common.security";
+        let mut launch = Launch::of(Kind::Kafka);
+        for (name, value) in [
+            listener("TLS", "SSL", tls),
+            listener("MUTUAL", "SSL", mutual),
+            listener("SCRAM", "SASL_SSL", scram),
+            listener("PLAIN", "SASL_SSL", plain),
+            ("+scram".into(), "SCRAM-SHA-256=[name=clerk,password=hunter2]".into()),
+            ("ssl.keystore.type".into(), "PEM".into()),
+            ("ssl.keystore.location".into(), file("broker.both.pem")),
+            ("ssl.truststore.type".into(), "PEM".into()),
+            ("ssl.truststore.location".into(), file("ca.pem")),
+            ("listener.name.mutual.ssl.client.auth".into(), "required".into()),
+            ("listener.name.scram.sasl.enabled.mechanisms".into(), "SCRAM-SHA-256".into()),
+            (
+                "listener.name.scram.scram-sha-256.sasl.jaas.config".into(),
+                format!("{module}.scram.ScramLoginModule required;"),
+            ),
+            ("listener.name.plain.sasl.enabled.mechanisms".into(), "PLAIN".into()),
+            (
+                "listener.name.plain.plain.sasl.jaas.config".into(),
+                format!("{module}.plain.PlainLoginModule required user_clerk=\"hunter2\";"),
+            ),
+        ] {
+            launch = launch.setting(name, value);
+        }
+        Ok(Vault { _server: launch.start()?, folder, tls, mutual, scram, plain })
+    }
+
+    fn file(&self, name: &str) -> String {
+        self.folder.path().join(name).display().to_string()
+    }
+
+    /// An address with `NAME` in its options standing for the file of that name.
+    fn url(&self, port: u16, options: &str) -> String {
+        let mut url = format!("kafka://127.0.0.1:{port}?{options}");
+        for name in
+            ["ca.pem", "stranger.pem", "clerk.pem", "clerk.key", "=password", "=wrong", "=nowhere"]
+        {
+            let path = self.file(name.trim_start_matches('='));
+            let path = if name.starts_with('=') { format!("={path}") } else { path };
+            url = url.replace(name, &path);
+        }
+        url
+    }
+}
+
+fn patient() -> KafkaOptions {
+    KafkaOptions { timeout: Duration::from_secs(10), ..options("a") }
+}
+
+async fn works(url: &str) {
+    let kafka = Kafka::connect(url, patient()).await.unwrap_or_else(|e| panic!("{url}: {e}"));
+    let topic = topic();
+    let sent = message(&topic, "a");
+    kafka.publish(vec![sent.clone()]).await.remove(0).unwrap();
+    let reader = kafka.subscribe(&spec(&format!("desk-{topic}"), &[&topic])).await.unwrap();
+    assert_eq!(fetch(&*reader, 1).await[0].body, sent.body);
+    reader.close().await.unwrap();
+}
+
+async fn refused(url: &str, expected: &[&str]) {
+    let since = Instant::now();
+    let error = Kafka::connect(url, patient()).await.map(drop).unwrap_err();
+    let said = error.to_string();
+    assert!(matches!(error, TransportError::Setup(_)), "{url}: {said}");
+    for text in expected {
+        assert!(said.contains(text), "{url} said: {said}");
+    }
+    assert!(!said.contains("hunter2"), "{said}");
+    assert!(since.elapsed() < Duration::from_secs(9), "it is noticed before the time is over");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_are_secured_by_the_options_of_the_address() {
+    let vault = need!(Vault::open());
+    let clerk = "ca=ca.pem&sasl=SCRAM-SHA-256&user=clerk&password_file";
+    works(&vault.url(vault.tls, "ca=ca.pem")).await;
+    works(&vault.url(vault.mutual, "ca=ca.pem&cert=clerk.pem&key=clerk.key")).await;
+    works(&vault.url(vault.scram, &format!("{clerk}=password"))).await;
+    works(&vault.url(vault.plain, "ca=ca.pem&sasl=PLAIN&user=clerk&password_file=password")).await;
+    let given = vault.url(vault.plain, "ca=ca.pem&sasl=PLAIN").replace("//", "//clerk:hunter2@");
+    works(&given).await;
+
+    let certificate = ["check tls, ca, cert and key"];
+    refused(&vault.url(vault.tls, "ca=stranger.pem"), &certificate).await;
+    let anonymous = Kafka::connect(&vault.url(vault.mutual, "ca=ca.pem"), options("a")).await;
+    let said = anonymous.map(drop).unwrap_err().to_string();
+    assert!(said.contains("check ca, cert and key"), "{said}");
+    let credentials = ["refuses the credentials", "password_file"];
+    refused(&vault.url(vault.scram, &format!("{clerk}=wrong")), &credentials).await;
+    refused(
+        &vault.url(vault.plain, "ca=ca.pem&sasl=PLAIN&user=clerk&password_file=wrong"),
+        &credentials,
+    )
+    .await;
+    refused(&vault.url(vault.scram, &format!("{clerk}=nowhere")), &["nowhere"]).await;
+
+    rotated(&vault, &format!("{clerk}=rotating")).await;
+}
+
+/// A consumer that is refused reads its password again, and goes on once it is right.
+async fn rotated(vault: &Vault, options: &str) {
+    let password = vault.folder.path().join("rotating");
+    let url = vault.url(vault.scram, options).replace("rotating", &password.display().to_string());
+    std::fs::write(&password, "hunter2").unwrap();
+    let kafka = Kafka::connect(&url, patient()).await.unwrap();
+    let topic = topic();
+    let sent = message(&topic, "a");
+    kafka.publish(vec![sent.clone()]).await.remove(0).unwrap();
+    std::fs::write(&password, "not yet").unwrap();
+    let reader = kafka.subscribe(&spec(&format!("desk-{topic}"), &[&topic])).await.unwrap();
+    let limit = Instant::now() + Duration::from_secs(20);
+    let said = loop {
+        match reader.fetch(1, Duration::from_millis(100)).await {
+            Ok(got) => assert!(got.is_empty(), "delivered with a wrong password"),
+            Err(error) => break error.to_string(),
+        }
+        assert!(Instant::now() < limit, "a refused consumer says nothing");
+    };
+    assert!(said.contains("password_file") && !said.contains("not yet"), "{said}");
+    std::fs::write(&password, "hunter2").unwrap();
+    loop {
+        if let Ok(got) = reader.fetch(1, Duration::from_millis(100)).await
+            && let Some(got) = got.first()
+        {
+            assert_eq!(got.body, sent.body);
+            return;
+        }
+        assert!(Instant::now() < limit, "the new password is not read");
+    }
+}

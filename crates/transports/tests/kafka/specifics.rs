@@ -1,0 +1,269 @@
+//! What is Kafka's own: topics, groups, settings, limits and errors.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use chapar_core::Id;
+use chapar_core::port::{
+    Delivery, Outgoing, SeekTo, Subscription, SubscriptionSpec, TopicSpec, Transport,
+    TransportError,
+};
+use chapar_testkit::need;
+use chapar_testkit::servers::{self, Endpoint};
+use chapar_transports::kafka::{Groups, Kafka, KafkaOptions};
+use rdkafka::ClientConfig;
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{BaseConsumer, Consumer};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A topic of its own for each test: they share a broker.
+pub(crate) fn topic() -> String {
+    format!("t{:012x}.booking.held.v1", fastrand::u64(..1 << 48))
+}
+
+pub(crate) fn options(owner: &str) -> KafkaOptions {
+    KafkaOptions {
+        owner: owner.into(),
+        session: Duration::from_millis(1500),
+        timeout: Duration::from_secs(3),
+        ..KafkaOptions::default()
+    }
+}
+
+pub(crate) fn spec(name: &str, topics: &[&str]) -> SubscriptionSpec {
+    SubscriptionSpec {
+        name: name.into(),
+        topics: topics.iter().map(|topic| (*topic).to_owned()).collect(),
+        ack_deadline: Duration::from_secs(30),
+        max_in_flight: 64,
+    }
+}
+
+pub(crate) fn message(topic: &str, key: &str) -> Outgoing {
+    let id = Id::uuid_v4(fastrand::u128(..));
+    Outgoing {
+        topic: topic.into(),
+        tenant: "inn".into(),
+        key: Some(key.into()),
+        headers: vec![],
+        body: Bytes::from(id.to_string()),
+        id,
+    }
+}
+
+pub(crate) async fn fetch(reader: &dyn Subscription, count: usize) -> Vec<Delivery> {
+    let (mut got, limit) = (Vec::new(), Instant::now() + Duration::from_secs(20));
+    while got.len() < count {
+        got.extend(reader.fetch(count, Duration::from_millis(200)).await.unwrap());
+        assert!(Instant::now() < limit, "{} of {count} arrived in time", got.len());
+    }
+    got
+}
+
+async fn connect(server: &Endpoint, options: KafkaOptions) -> Kafka {
+    Kafka::connect(&format!("kafka://{}", server.url()), options).await.unwrap()
+}
+
+/// What the broker says of a topic, asked by a client of its own.
+async fn setting(server: &Endpoint, topic: &str, name: &str) -> String {
+    let found = admin(server)
+        .describe_configs(&[ResourceSpecifier::Topic(topic)], &AdminOptions::new())
+        .await
+        .unwrap();
+    let found = found.into_iter().next().unwrap().unwrap();
+    found.get(name).unwrap().value.clone().unwrap()
+}
+
+fn admin(server: &Endpoint) -> AdminClient<DefaultClientContext> {
+    ClientConfig::new().set("bootstrap.servers", server.url()).create().unwrap()
+}
+
+fn plain(server: &Endpoint, group: &str) -> BaseConsumer {
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", server.url()).set("group.id", group).create().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_topic_is_made_as_the_system_wants_it() {
+    let server = need!(servers::kafka());
+    let kafka = connect(&server, options("a")).await;
+    let (busy, quiet) = (topic(), topic());
+    let topics = [TopicSpec { name: busy.clone(), partitions: 12, retention: 30 * DAY }];
+    kafka.apply(&topics, &[spec("desk", &[&quiet])]).await.unwrap();
+    let consumer = plain(&server, "looker");
+    for (topic, partitions, retention) in [(&busy, 12, 30 * DAY), (&quiet, 3, 7 * DAY)] {
+        let metadata = consumer.fetch_metadata(Some(topic), Duration::from_secs(5)).unwrap();
+        assert_eq!(metadata.topics()[0].partitions().len(), partitions, "{topic}");
+        let kept = setting(&server, topic, "retention.ms").await;
+        assert_eq!(kept, retention.as_millis().to_string());
+        assert_eq!(setting(&server, topic, "cleanup.policy").await, "delete");
+        assert_eq!(setting(&server, topic, "compression.type").await, "producer");
+        // One broker: as many as there are.
+        assert_eq!(setting(&server, topic, "min.insync.replicas").await, "1");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn other_settings_are_named_or_mended_without_losing_a_message() {
+    let server = need!(servers::kafka());
+    let (compacted, kept) = (topic(), topic());
+    let one = || TopicReplication::Fixed(1);
+    let new = NewTopic::new(&compacted, 1, one()).set("cleanup.policy", "compact");
+    let other = NewTopic::new(&kept, 2, one())
+        .set("retention.ms", "1000000")
+        .set("max.message.bytes", "123456");
+    for made in admin(&server).create_topics(&[new, other], &AdminOptions::new()).await.unwrap() {
+        made.unwrap();
+    }
+    let kafka = connect(&server, options("a")).await;
+    let wanted = |name: &str, retention| TopicSpec { name: name.into(), partitions: 3, retention };
+    let error = kafka.apply(&[wanted(&compacted, DAY)], &[]).await.unwrap_err();
+    assert!(
+        matches!(&error, TransportError::Setup(what) if what.contains("cleanup.policy compact")),
+        "{error}"
+    );
+    kafka.apply(&[wanted(&kept, DAY)], &[]).await.unwrap();
+    let retention = async || setting(&server, &kept, "retention.ms").await;
+    assert_eq!(retention().await, DAY.as_millis().to_string());
+    assert_eq!(setting(&server, &kept, "max.message.bytes").await, "123456", "left as it was");
+    kafka.apply(&[wanted(&kept, DAY / 2)], &[]).await.unwrap();
+    assert_eq!(retention().await, DAY.as_millis().to_string(), "applying deletes no message");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_contiguous_prefix_is_committed_and_nothing_else() {
+    let server = need!(servers::kafka());
+    let (topic, name) = (topic(), format!("desk-{:x}", fastrand::u64(..)));
+    let kafka = connect(&server, KafkaOptions { partitions: 1, ..options("a") }).await;
+    let reader = kafka.subscribe(&spec(&name, &[&topic])).await.unwrap();
+    for key in ["a", "b", "c"] {
+        kafka.publish(vec![message(&topic, key)]).await.remove(0).unwrap();
+    }
+    let got = fetch(&*reader, 3).await;
+    let committed = || {
+        let mut asked = rdkafka::TopicPartitionList::new();
+        asked.add_partition(&topic, 0);
+        let consumer = plain(&server, &name);
+        let answer = consumer.committed_offsets(asked, Duration::from_secs(5)).unwrap();
+        answer.elements()[0].offset().to_raw()
+    };
+    reader.ack(&[got[0].token.clone(), got[2].token.clone()]).await.unwrap();
+    let limit = Instant::now() + Duration::from_secs(10);
+    while committed() != Some(1) {
+        assert!(Instant::now() < limit, "committed is {:?}", committed());
+    }
+    reader.ack(&[got[1].token.clone()]).await.unwrap();
+    reader.close().await.unwrap();
+    assert_eq!(committed(), Some(3));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_may_be_of_a_service_or_of_a_service_and_a_topic() {
+    let server = need!(servers::kafka());
+    let (one, other) = (topic(), topic());
+    let name = format!("desk-{:x}", fastrand::u64(..));
+    let groups = |prefix: String| -> BTreeSet<String> {
+        let list = plain(&server, "looker").fetch_group_list(None, Duration::from_secs(5)).unwrap();
+        let names = list.groups().iter().map(|group| group.name().to_owned());
+        names.filter(|name| name.starts_with(&prefix)).collect()
+    };
+    for (kind, expected) in [
+        (Groups::Service, BTreeSet::from([format!("s-{name}")])),
+        (Groups::Topic, [&one, &other].map(|topic| format!("t-{name}.{topic}")).into()),
+    ] {
+        let prefix = if kind == Groups::Service { "s" } else { "t" };
+        let kafka = connect(&server, KafkaOptions { groups: kind, ..options("a") }).await;
+        let spec = spec(&format!("{prefix}-{name}"), &[&one, &other]);
+        let reader = kafka.subscribe(&spec).await.unwrap();
+        kafka.publish(vec![message(&one, "a"), message(&other, "b")]).await;
+        let got = fetch(&*reader, 2).await;
+        let tokens: Vec<_> = got.into_iter().map(|delivery| delivery.token).collect();
+        reader.ack(&tokens).await.unwrap();
+        assert_eq!(groups(format!("{prefix}-{name}")), expected);
+        reader.close().await.unwrap();
+    }
+}
+
+/// Kafka keeps both copies; a subscription that has seen the first leaves the second out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_two_processes_published_is_delivered_once() {
+    let server = need!(servers::kafka());
+    let topic = topic();
+    let relays = [connect(&server, options("a")).await, connect(&server, options("b")).await];
+    let twice = message(&topic, "a");
+    let mut places = Vec::new();
+    for relay in &relays {
+        places.push(relay.publish(vec![twice.clone()]).await.remove(0).unwrap().position);
+    }
+    assert_ne!(places[0], places[1], "the broker has it twice");
+    let last = message(&topic, "a");
+    relays[0].publish(vec![last.clone()]).await.remove(0).unwrap();
+    let name = format!("desk-{:x}", fastrand::u64(..));
+    let reader = relays[0].subscribe(&spec(&name, &[&topic])).await.unwrap();
+    let bodies: Vec<_> = fetch(&*reader, 2).await.into_iter().map(|got| got.body).collect();
+    assert_eq!(bodies, [twice.body, last.body]);
+}
+
+/// A slow consumer reads a long backlog: partitions are paused and resumed, and nothing is skipped.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_backlog_is_read_in_order_by_a_slow_consumer() {
+    let server = need!(servers::kafka());
+    let topic = topic();
+    let kafka = connect(&server, KafkaOptions { partitions: 2, ..options("a") }).await;
+    let mut sent: Vec<Vec<Bytes>> = vec![Vec::new(); 4];
+    for _ in 0..700 {
+        let batch: Vec<Outgoing> = (0..4).map(|key| message(&topic, &format!("k{key}"))).collect();
+        batch.iter().zip(&mut sent).for_each(|(message, sent)| sent.push(message.body.clone()));
+        for receipt in kafka.publish(batch).await {
+            receipt.unwrap();
+        }
+    }
+    let name = format!("desk-{:x}", fastrand::u64(..));
+    let reader = kafka.subscribe(&spec(&name, &[&topic])).await.unwrap();
+    let mut got: Vec<Vec<Bytes>> = vec![Vec::new(); 4];
+    let limit = Instant::now() + Duration::from_secs(60);
+    while got.iter().map(Vec::len).sum::<usize>() < 2800 {
+        assert!(Instant::now() < limit, "{:?}", got.iter().map(Vec::len).collect::<Vec<_>>());
+        let deliveries = reader.fetch(16, Duration::from_millis(200)).await.unwrap();
+        for delivery in &deliveries {
+            let key: usize = delivery.key.as_ref().unwrap()[1..].parse().unwrap();
+            got[key].push(delivery.body.clone());
+        }
+        let tokens: Vec<_> = deliveries.into_iter().map(|delivery| delivery.token).collect();
+        reader.ack(&tokens).await.unwrap();
+    }
+    assert_eq!(got, sent);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn too_large_a_message_is_refused_by_the_name_of_the_limit() {
+    let server = need!(servers::kafka());
+    let topic = topic();
+    let kafka = connect(&server, options("a")).await;
+    assert!(!kafka.features().mebibyte);
+    let mut large = message(&topic, "a");
+    large.body = (0..2 << 20).map(|_| fastrand::u8(..)).collect();
+    let mut results = kafka.publish(vec![large, message(&topic, "b")]).await;
+    results.remove(1).unwrap();
+    let error = results.remove(0).unwrap_err();
+    assert!(
+        matches!(&error, TransportError::Refused(what) if what.contains("message.max.bytes")),
+        "{error}"
+    );
+    kafka.publish(vec![message(&topic, "a")]).await.remove(0).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_cannot_be_done_is_said_plainly() {
+    let server = need!(servers::kafka());
+    let kafka = connect(&server, options("a")).await;
+    let error = kafka.seek("desk", SeekTo::Beginning).await.unwrap_err();
+    assert!(matches!(error, TransportError::Unsupported(_)), "{error}");
+    let odd = kafka.publish(vec![message("no topic at all", "a")]).await.remove(0).unwrap_err();
+    assert!(odd.to_string().contains("no topic at all"), "{odd}");
+    let nobody = Kafka::connect("kafka://127.0.0.1:1", options("a")).await.unwrap_err();
+    assert!(nobody.is_retryable() && nobody.to_string().contains("refused"), "{nobody}");
+}
