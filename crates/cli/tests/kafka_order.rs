@@ -138,9 +138,11 @@ impl House {
             for key in 0..KEYS {
                 let key = format!("b{key}");
                 let payload = Payload::json(&Noted { key: key.clone(), n }).unwrap();
+                let intent = format!("{key}:{n}");
                 let aggregate = Aggregate { kind: "booking".into(), id: key, version: None };
                 let topic = TOPICS[n as usize % TOPICS.len()];
                 let draft = Draft::new(topic, tenant.clone(), aggregate, payload);
+                let draft = draft.idempotency_key(intent);
                 let mut tx = self.chapar.begin(&tenant).await.unwrap();
                 self.chapar.append(&mut tx, draft).await.unwrap();
                 self.chapar.commit(tx).await.unwrap();
