@@ -9,3 +9,5 @@ pub mod kafka;
 pub mod nats;
 #[cfg(any(feature = "kafka", feature = "nats"))]
 mod waves;
+#[cfg(feature = "pubsub")]
+pub mod pubsub;

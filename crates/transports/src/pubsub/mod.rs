@@ -1,0 +1,287 @@
+//! Google Pub/Sub.
+//!
+//! * A topic per subject, with the subject as its name; the key of a message is its ordering key.
+//! * A subscription per consumer and topic, with ordering, exactly-once delivery, retained
+//!   messages, a retry policy, and a dead-letter topic as a backstop: what the service gives up
+//!   on is read from there and takes the usual road once more.
+//! * The service gives a key to one process at a time, under leases that this process extends
+//!   and watches; see `subscription.rs`. What is handed back or late is delivered again from
+//!   memory, followers of its key behind it.
+//! * Pub/Sub does not know an event that is published twice. A process that publishes remembers
+//!   what it has published, and one that reads what it has seen, for
+//!   [`PubSubOptions::duplicate_window`]; beyond that there is the inbox.
+//!
+//! Publishing and set-up go through Google's client. Its subscriber acknowledges and extends by
+//! itself and does not say whether a lease still holds, so the three calls of a subscriber are
+//! made here, with the same credentials.
+
+mod credentials;
+mod grpc;
+mod held;
+mod publish;
+mod recent;
+mod subscription;
+mod topology;
+mod url;
+mod wire;
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use chapar_core::port::{
+    BoxFuture, Features, Outgoing, Position, Receipt, SeekTo, Subscription, SubscriptionSpec,
+    TopicSpec, Transport, TransportError,
+};
+use google_cloud_auth::credentials::Credentials;
+use google_cloud_gax::error::rpc::Code;
+use google_cloud_gax::retry_policy::RetryPolicyExt as _;
+use google_cloud_pubsub::client::{BasePublisher, SubscriptionAdmin, TopicAdmin};
+use google_cloud_pubsub::retry_policy::RetryableErrors;
+use tonic::transport::{ClientTlsConfig, Endpoint};
+use tracing::warn;
+
+use self::grpc::Line;
+use self::publish::Used;
+use self::recent::Recent;
+use self::url::Address;
+
+/// How to use Pub/Sub.
+#[derive(Debug, Clone)]
+pub struct PubSubOptions {
+    /// Names this process among others. Default random.
+    pub owner: String,
+    /// The first segment that all topics of a system share, if they do: names of subscriptions
+    /// leave it out. Default none.
+    pub prefix: Option<String>,
+    /// How long topics and subscriptions keep messages: up to 31 and 7 days. Default 7 days.
+    pub retention: Duration,
+    /// How long the service waits for a process that has died, in whole seconds: 1 to 600.
+    /// Default 30 s.
+    pub lease: Duration,
+    /// After how many deliveries the service itself gives a message up: 5 to 100. Default 100.
+    pub max_delivery_attempts: i32,
+    /// How often to look for what the service has given up. Default 30 s.
+    pub drain_every: Duration,
+    /// For how long an event is known to have been published or seen. Default 2 min.
+    pub duplicate_window: Duration,
+    /// How long to wait for the service's answer. Default 5 s.
+    pub timeout: Duration,
+    /// The emulator can seek: Google's cannot, others can. Default no.
+    pub emulator_seeks: bool,
+}
+
+impl Default for PubSubOptions {
+    fn default() -> Self {
+        PubSubOptions {
+            owner: format!("{:016x}", fastrand::u64(..)),
+            prefix: None,
+            retention: Duration::from_secs(7 * 24 * 3600),
+            lease: Duration::from_secs(30),
+            max_delivery_attempts: 100,
+            drain_every: Duration::from_secs(30),
+            duplicate_window: Duration::from_secs(120),
+            timeout: Duration::from_secs(5),
+            emulator_seeks: false,
+        }
+    }
+}
+
+impl PubSubOptions {
+    fn check(&self) -> Result<(), TransportError> {
+        if !(1..=600).contains(&self.lease.as_secs()) {
+            return Err(setup(format!("a lease of {:?} is none; give 1 s to 600 s", self.lease)));
+        }
+        if !(5..=100).contains(&self.max_delivery_attempts) {
+            let attempts = self.max_delivery_attempts;
+            return Err(setup(format!("max_delivery_attempts is {attempts}; give 5 to 100")));
+        }
+        Ok(())
+    }
+}
+
+/// Google Pub/Sub as a transport. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct PubSub(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    address: Address,
+    options: PubSubOptions,
+    credentials: Credentials,
+    /// Whom the credentials stand for, in words that hold no secret.
+    identity: String,
+    topic_admin: TopicAdmin,
+    subscription_admin: SubscriptionAdmin,
+    base: BasePublisher,
+    endpoint: Endpoint,
+    started: Instant,
+    /// Topics that are known to be there.
+    topics: Mutex<HashSet<String>>,
+    publishers: Mutex<HashMap<String, Used>>,
+    published: Mutex<Recent<Position>>,
+}
+
+impl PubSub {
+    /// Connects to `pubsub://PROJECT`, where `?emulator=HOST:PORT` or `PUBSUB_EMULATOR_HOST` says
+    /// to use an emulator and `?credentials=FILE` who we are; without either, Google's default
+    /// credentials are looked for.
+    ///
+    /// Fails with [`TransportError::Setup`] where trying again is no use: the address is none, or
+    /// the credentials or the project are refused.
+    pub async fn connect(url: &str, options: PubSubOptions) -> Result<Self, TransportError> {
+        options.check()?;
+        let variable = std::env::var(url::EMULATOR).ok();
+        let address = url::read(url, variable.as_deref())?;
+        // The client asks for a provider of cryptography even where there is nothing to encrypt;
+        // another that is there already will do.
+        let _ = rustls::crypto::ring::default_provider().install_default();
+        let (credentials, identity) = credentials::find(&address)?;
+        let retry = || RetryableErrors.with_time_limit(options.timeout);
+        let cannot = |error: google_cloud_gax::client_builder::Error| {
+            setup(format!("{} cannot be used: {error}", address.endpoint))
+        };
+        let topic_admin = TopicAdmin::builder()
+            .with_endpoint(&address.endpoint)
+            .with_credentials(credentials.clone())
+            .with_retry_policy(retry())
+            .build()
+            .await
+            .map_err(cannot)?;
+        let subscription_admin = SubscriptionAdmin::builder()
+            .with_endpoint(&address.endpoint)
+            .with_credentials(credentials.clone())
+            .with_retry_policy(retry())
+            .build()
+            .await
+            .map_err(cannot)?;
+        let base = BasePublisher::builder()
+            .with_endpoint(&address.endpoint)
+            .with_credentials(credentials.clone())
+            .with_retry_policy(retry())
+            .build()
+            .await
+            .map_err(cannot)?;
+        let pubsub = PubSub(Arc::new(Shared {
+            endpoint: endpoint(&address, options.timeout)?,
+            published: Mutex::new(Recent::new(options.duplicate_window)),
+            started: Instant::now(),
+            topics: Mutex::default(),
+            publishers: Mutex::default(),
+            address,
+            options,
+            credentials,
+            identity,
+            topic_admin,
+            subscription_admin,
+            base,
+        }));
+        pubsub.check().await?;
+        Ok(pubsub)
+    }
+
+    /// Somebody answers, knows the project and lets us in.
+    async fn check(&self) -> Result<(), TransportError> {
+        let project = format!("projects/{}", self.0.address.project);
+        let listing = self.0.topic_admin.list_topics().set_project(project).set_page_size(1);
+        let answer = tokio::time::timeout(self.0.options.timeout * 2, listing.send()).await;
+        match answer {
+            Ok(Ok(_)) => Ok(()),
+            // Least privilege: whoever only publishes and reads may not list.
+            Ok(Err(error)) if topology::code(&error) == Some(Code::PermissionDenied) => {
+                warn!(identity = self.0.identity, "may not list topics: the project is unchecked");
+                Ok(())
+            }
+            Ok(Err(error)) => Err(self.explain(&error)),
+            Err(_) => Err(TransportError::Unavailable(format!(
+                "{} does not answer",
+                self.0.address.endpoint
+            ))),
+        }
+    }
+
+    fn line(&self) -> Line {
+        let shared = &*self.0;
+        Line::new(shared.endpoint.clone(), shared.credentials.clone(), shared.options.timeout)
+    }
+}
+
+impl Transport for PubSub {
+    fn features(&self) -> Features {
+        Features {
+            ordered_in_flight: false,
+            // Topics know nothing of one another.
+            ordered_topics: false,
+            seek_time: !self.0.address.emulator || self.0.options.emulator_seeks,
+            seek_position: false,
+            delayed_nack: true,
+            mebibyte: true,
+        }
+    }
+
+    fn apply<'a>(
+        &'a self,
+        topics: &'a [TopicSpec],
+        subscriptions: &'a [SubscriptionSpec],
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move {
+            let mut calls = Vec::new();
+            for topic in topics {
+                calls.push(self.ensure_topic(&topic.name, Some(topic.retention)));
+            }
+            topology::side_by_side(calls).await?;
+            for spec in subscriptions {
+                self.ensure_consumer(spec).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn publish(&self, batch: Vec<Outgoing>) -> BoxFuture<'_, Vec<Result<Receipt, TransportError>>> {
+        Box::pin(self.publish_all(batch))
+    }
+
+    fn subscribe<'a>(
+        &'a self,
+        spec: &'a SubscriptionSpec,
+    ) -> BoxFuture<'a, Result<Box<dyn Subscription>, TransportError>> {
+        Box::pin(async move {
+            let subscription = subscription::PubSubSubscription::join(self.clone(), spec).await?;
+            Ok(Box::new(subscription) as Box<dyn Subscription>)
+        })
+    }
+
+    fn seek<'a>(
+        &'a self,
+        subscription: &'a str,
+        to: SeekTo,
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(self.seek_consumer(subscription, to))
+    }
+}
+
+/// How to reach the service. Pings find a connection that only looks alive.
+fn endpoint(address: &Address, timeout: Duration) -> Result<Endpoint, TransportError> {
+    let odd = |error: tonic::transport::Error| {
+        setup(format!("endpoint={} is no address: {error}", address.endpoint))
+    };
+    let endpoint = Endpoint::from_shared(address.endpoint.clone())
+        .map_err(odd)?
+        .connect_timeout(timeout)
+        .http2_keep_alive_interval(Duration::from_secs(30))
+        .keep_alive_timeout(timeout)
+        .keep_alive_while_idle(true);
+    match address.endpoint.starts_with("https://") {
+        true => endpoint.tls_config(ClientTlsConfig::new().with_native_roots()).map_err(odd),
+        false => Ok(endpoint),
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    // Nothing under these locks can panic half-way through a change.
+    mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+fn setup(what: String) -> TransportError {
+    TransportError::Setup(what)
+}
