@@ -6,7 +6,7 @@ use chapar_core::machine::relay::Plan;
 use chapar_core::machine::retry::RetryPolicy;
 use chapar_core::port::{BoxFuture, SubscriptionSpec, Transport, TransportError};
 use chapar_core::{Violations, rules};
-use chapar_sql::{Keep, SqlOutbox, StoreError};
+use chapar_sql::{DeclaredTimer, Keep, SqlOutbox, StoreError};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -20,6 +20,7 @@ use crate::metrics::Metrics;
 use crate::registry::RegistryError;
 use crate::saga::SagaKind;
 use crate::timers::{TimerHandler, Timers};
+use crate::triage::CANCEL;
 
 /// Services in one process: their consumers, timers and effects, with the relay beside them.
 pub struct App {
@@ -27,6 +28,8 @@ pub struct App {
     transport: Arc<dyn Transport>,
     consumers: Vec<(String, Consumer)>,
     timers: HashMap<(String, String), (Chapar, Arc<TimerHandler>)>,
+    /// What is told to whoever looks at sagas from outside.
+    declared_timers: Vec<DeclaredTimer>,
     effects: HashMap<String, EffectTask>,
     states: States,
     owner: String,
@@ -76,6 +79,7 @@ impl App {
             transport,
             consumers: Vec::new(),
             timers: HashMap::new(),
+            declared_timers: Vec::new(),
             effects: HashMap::new(),
             states: States::default(),
             owner: owner.into(),
@@ -93,10 +97,32 @@ impl App {
     }
 
     /// Handles a timer of a saga; the handler gets the saga's key.
-    pub fn timer<F>(mut self, service: &str, saga: SagaKind, timer: &str, handler: F) -> Self
+    pub fn timer<F>(self, service: &str, saga: SagaKind, timer: &str, handler: F) -> Self
     where
         F: for<'a> HandlerFn<'a, String> + 'static,
     {
+        self.timer_that(service, saga, timer, "", handler)
+    }
+
+    /// As [`App::timer`], and says what happens when it fires, for whoever looks at a saga from
+    /// outside.
+    pub fn timer_that<F>(
+        mut self,
+        service: &str,
+        saga: SagaKind,
+        timer: &str,
+        does: &str,
+        handler: F,
+    ) -> Self
+    where
+        F: for<'a> HandlerFn<'a, String> + 'static,
+    {
+        self.declared_timers.push(DeclaredTimer {
+            saga: saga.name().to_owned(),
+            name: timer.to_owned(),
+            service: service.to_owned(),
+            does: does.to_owned(),
+        });
         let handler: Arc<TimerHandler> =
             Arc::new(move |key, cx: &mut Cx| -> BoxFuture<'_, Result<(), Failure>> {
                 Box::pin(handler.call(key, cx))
@@ -104,6 +130,15 @@ impl App {
         let at = (saga.name().to_owned(), timer.to_owned());
         self.timers.insert(at, (self.chapar.for_service(service), handler));
         self
+    }
+
+    /// Handles the wish of an operator to cancel a saga: the handler gets the saga's key, undoes
+    /// what was done, and ends it. `chapar sagas cancel` asks for it.
+    pub fn on_cancel<F>(self, service: &str, saga: SagaKind, handler: F) -> Self
+    where
+        F: for<'a> HandlerFn<'a, String> + 'static,
+    {
+        self.timer_that(service, saga, CANCEL, "an operator has cancelled it", handler)
     }
 
     /// Adds a kind of call to the outside.
@@ -177,6 +212,7 @@ impl App {
             stop: stop.clone(),
             chapar: chapar.clone(),
         };
+        self.declare().await?;
         let (relays, keep) = (self.relays, self.keep);
         let Parts { runners, timers, effects } = self.parts(&metrics, &stop);
         let specs: Vec<SubscriptionSpec> = runners.iter().map(Runner::spec).collect();
@@ -196,6 +232,18 @@ impl App {
             tasks.spawn(effects.run());
         }
         Ok(Running { metrics, stop, tasks })
+    }
+
+    /// Writes down what others may know of what runs here.
+    async fn declare(&self) -> Result<(), StoreError> {
+        let mut tx = self.chapar.store().begin_engine().await?;
+        for (service, consumer) in &self.consumers {
+            let (name, topics) = (consumer.name(), consumer.topics());
+            tx.conn().note_reader(name, service, &topics).await?;
+            tx.conn().declare_consumer(name, service, consumer.append_only).await?;
+        }
+        tx.conn().declare_timers(&self.declared_timers).await?;
+        tx.commit().await
     }
 
     /// Checks the set-up.

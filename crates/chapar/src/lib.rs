@@ -42,6 +42,7 @@ mod republish;
 pub mod saga;
 pub mod testing;
 mod timers;
+pub mod triage;
 
 pub use app::{App, Running, StartError};
 pub use chapar::{AppendError, Chapar, ChaparBuilder};

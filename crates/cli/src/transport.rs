@@ -9,9 +9,9 @@ use anyhow::{Context, Result, bail};
 use chapar::Store;
 use chapar_core::port::Transport;
 use chapar_sql::SqlTransport;
-use chapar_transports::nats::{Nats, NatsLogin, NatsOptions};
 #[cfg(feature = "kafka")]
 use chapar_transports::kafka::{Address, Kafka, KafkaOptions};
+use chapar_transports::nats::{Nats, NatsLogin, NatsOptions};
 use serde::{Deserialize, Serialize};
 
 /// The log in the store itself.

@@ -45,7 +45,8 @@ pub struct StashedArrival {
 }
 
 impl Conn<'_> {
-    /// Claims events for a consumer; returns those that nobody had claimed before.
+    /// Claims events for a consumer; returns those that nobody had claimed before, or that
+    /// somebody has asked to be applied again.
     ///
     /// The claim is part of this transaction: rolled back, it never was. Somebody else's claim
     /// that is not committed yet is waited for.
@@ -55,14 +56,17 @@ impl Conn<'_> {
         tenant: &str,
         events: &[(&str, &str)],
     ) -> Result<HashSet<String>, StoreError> {
-        const POSTGRES: &str = "insert into chapar.inbox (consumer, event_id, tenant, topic, result) \
+        const POSTGRES: &str = "insert into chapar.inbox as i (consumer, event_id, tenant, topic, result) \
              select $1, e.id, $2, e.topic, 'ok' from unnest($3::text[], $4::text[]) as e(id, topic) \
-             on conflict do nothing returning event_id";
+             on conflict (consumer, event_id) do update set result = 'ok', attempts = i.attempts + 1, \
+             processed_at = clock_timestamp() where i.result = 'reapply' returning event_id";
         // One statement for all: each one is a trip to SQLite's thread and back.
         static SQLITE: Statement = Statement::new(
-            "insert into chapar.inbox (consumer, event_id, tenant, topic, received_at, processed_at, result) \
+            "insert into chapar.inbox as i (consumer, event_id, tenant, topic, received_at, processed_at, result) \
              select $1, e.value ->> 0, $2, e.value ->> 1, clock_timestamp(), clock_timestamp(), 'ok' \
-             from json_each($3) e where true on conflict do nothing returning event_id",
+             from json_each($3) e where true on conflict (consumer, event_id) do update \
+             set result = 'ok', attempts = i.attempts + 1, processed_at = excluded.processed_at \
+             where i.result = 'reapply' returning event_id",
         );
         // Sorted, so that two processes with overlapping batches wait in the same order.
         let mut events = events.to_vec();
@@ -192,8 +196,9 @@ impl Conn<'_> {
 impl Conn<'_> {
     /// Whether a consumer has applied an event.
     pub async fn is_applied(&mut self, consumer: &str, event_id: &str) -> Result<bool, StoreError> {
-        static APPLIED: Statement =
-            Statement::new("select 1 from chapar.inbox where consumer = $1 and event_id = $2");
+        static APPLIED: Statement = Statement::new(
+            "select 1 from chapar.inbox where consumer = $1 and event_id = $2 and result <> 'reapply'",
+        );
         Ok(!self.query(&APPLIED, vec![consumer.into(), event_id.into()]).await?.is_empty())
     }
 }

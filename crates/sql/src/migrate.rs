@@ -64,6 +64,13 @@ fn own() -> Vec<Migration> {
             sqlite: include_str!("../migrations/sqlite/0005_consumers.sql").into(),
             additive: true,
         },
+        Migration {
+            version: 8,
+            name: "projections",
+            postgres: include_str!("../migrations/postgres/0008_projections.sql").into(),
+            sqlite: include_str!("../migrations/sqlite/0008_projections.sql").into(),
+            additive: true,
+        },
     ]
 }
 

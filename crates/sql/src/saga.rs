@@ -253,6 +253,18 @@ impl Conn<'_> {
         rows.first().map(card).transpose()
     }
 
+    /// What a saga has done and not undone, as JSON, the oldest first.
+    pub async fn saga_compensations(
+        &mut self,
+        saga: &str,
+        key: &str,
+    ) -> Result<String, StoreError> {
+        static RECORDED: Statement =
+            Statement::new("select compensations from chapar.sagas where saga = $1 and key = $2");
+        let rows = self.query(&RECORDED, vec![saga.into(), key.into()]).await?;
+        rows.first().map_or_else(|| Ok("[]".to_owned()), |row| row.get(0))
+    }
+
     /// The timers that a saga has armed, the next one first.
     pub async fn timers_of_saga(
         &mut self,
@@ -362,7 +374,7 @@ impl Conn<'_> {
     }
 }
 
-fn card(row: &Row) -> Result<SagaCard, StoreError> {
+pub(crate) fn card(row: &Row) -> Result<SagaCard, StoreError> {
     Ok(SagaCard {
         saga: row.get(0)?,
         key: row.get(1)?,

@@ -7,7 +7,7 @@
 pub mod kafka;
 #[cfg(feature = "nats")]
 pub mod nats;
-#[cfg(any(feature = "kafka", feature = "nats"))]
-mod waves;
 #[cfg(feature = "pubsub")]
 pub mod pubsub;
+#[cfg(any(feature = "kafka", feature = "nats"))]
+mod waves;

@@ -288,7 +288,8 @@ impl Runner {
         let consumer = &self.consumer.name;
         let tenant = &items[0].arrival.tenant;
         tx.become_service(tenant).await?;
-        let turns = self.turns(&mut tx, items).await?;
+        let mut turns = self.turns(&mut tx, items).await?;
+        self.expect_again(&mut tx, items, &mut turns).await?;
         let blocked = self.blocked(&mut tx, items).await?;
         let parks = |item: &Item| {
             item.released.is_none()
@@ -367,6 +368,22 @@ impl Runner {
         }
         cx.flush().await?;
         Ok(cx.into_tx())
+    }
+
+    /// An old event that somebody has asked for again is none that comes late.
+    async fn expect_again(
+        &self,
+        tx: &mut Tx,
+        items: &[Item],
+        turns: &mut Turns,
+    ) -> Result<(), Failure> {
+        if turns.old.is_empty() {
+            return Ok(());
+        }
+        let old = turns.old.iter().map(|index| items[*index].arrival.event_id.clone()).collect();
+        let again = tx.conn().expected_again(&self.consumer.name, old).await?;
+        turns.old.retain(|index| !again.contains(&items[*index].arrival.event_id));
+        Ok(())
     }
 
     /// A newer event of its line was dealt with long ago: applying this one would undo it.

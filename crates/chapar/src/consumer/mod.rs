@@ -48,6 +48,7 @@ pub struct Consumer {
     /// A gap was spoken of, so the versions of aggregates are looked at too.
     pub(crate) by_version: bool,
     pub(crate) by_intent: bool,
+    pub(crate) append_only: bool,
     pub(crate) max_bytes_in_flight: usize,
     pub(crate) breaker: Option<(String, Mutex<Breaker>)>,
     pub(crate) serialize_by: Option<Arc<SerializeBy>>,
@@ -109,6 +110,7 @@ impl Consumer {
             gap: Gap::default(),
             by_version: false,
             by_intent: false,
+            append_only: false,
             max_bytes_in_flight: 64 << 20,
             breaker: None,
             serialize_by: None,
@@ -263,6 +265,13 @@ impl Consumer {
     /// [answered](Cx::respond). For as long as [`Keep::responses`](chapar_sql::Keep) says.
     pub fn dedupe_by_intent(mut self) -> Self {
         self.by_intent = true;
+        self
+    }
+
+    /// Declares that this consumer writes what must not be written twice, such as an audit
+    /// trail: nobody can [seek](crate::triage::Seek) it so that it would apply an event again.
+    pub fn append_only(mut self) -> Self {
+        self.append_only = true;
         self
     }
 

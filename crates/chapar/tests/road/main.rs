@@ -18,4 +18,5 @@ mod order;
 mod processes;
 mod push;
 mod sagas;
+mod seek;
 mod testing;

@@ -241,7 +241,7 @@ impl House {
     }
 
     /// The inbox as it is after its retention.
-    async fn forget_inbox(&self) {
+    pub(crate) async fn forget_inbox(&self) {
         let delete = match self.chapar.store().backend() {
             chapar::sql::Backend::Postgres => "delete from chapar.inbox",
             chapar::sql::Backend::Sqlite => "delete from chapar_inbox",

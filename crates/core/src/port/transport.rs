@@ -1,3 +1,4 @@
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -119,6 +120,30 @@ pub enum SeekTo {
     Position(Position),
 }
 
+/// Where to begin reading what a transport keeps.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ReadFrom {
+    /// The first message that is kept.
+    Beginning,
+    /// Behind the last.
+    End,
+    /// The first message taken at or after this time.
+    Time(Timestamp),
+    /// Behind these offsets, by partition; partitions that are not named from their beginning.
+    Behind(BTreeMap<u32, u64>),
+}
+
+/// A message that a transport keeps, as a [`Reader`] finds it.
+#[derive(Debug, Clone)]
+pub struct Kept {
+    /// The event.
+    pub id: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// The message; its token acknowledges nothing.
+    pub delivery: Delivery,
+}
+
 /// What a transport can do beyond what all must.
 ///
 /// Order within a key, redelivery, fan-out, durability and deduplication by id are not listed
@@ -226,6 +251,30 @@ pub trait Transport: Send + Sync {
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async { Err(TransportError::Unsupported("be set up from a catalog")) })
     }
+
+    /// Reads what is kept of some topics without a subscription: nobody else notices, and
+    /// nothing is left behind.
+    fn read<'a>(
+        &'a self,
+        topics: &'a [String],
+        from: ReadFrom,
+    ) -> BoxFuture<'a, Result<Box<dyn Reader>, TransportError>> {
+        let _ = (topics, from);
+        Box::pin(async { Err(TransportError::Unsupported("be read without a subscription")) })
+    }
+}
+
+/// Reads messages in the order of each partition.
+pub trait Reader: Send {
+    /// Waits until there are messages or `wait` is over, and returns at most `max` of them.
+    fn read(
+        &mut self,
+        max: usize,
+        wait: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Kept>, TransportError>>;
+
+    /// Whether everything has been read that was there when the reader was opened.
+    fn is_caught_up(&self) -> bool;
 }
 
 /// One process's part of a subscription.

@@ -8,17 +8,19 @@
 mod lease;
 mod plan;
 mod publish;
+mod reader;
 mod subscription;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use chapar_core::port::{
-    BoxFuture, Difference, Features, Outgoing, Position, Receipt, SeekTo, Subscription,
-    SubscriptionSpec, TopicSpec, Topology, Transport, TransportError,
+    BoxFuture, Difference, Features, Outgoing, Position, ReadFrom, Reader, Receipt, SeekTo,
+    Subscription, SubscriptionSpec, TopicSpec, Topology, Transport, TransportError,
 };
 
 use self::publish::publish;
+use self::reader::LogReader;
 use self::subscription::SqlSubscription;
 use crate::conn::Conn;
 use crate::error::StoreError;
@@ -129,6 +131,17 @@ impl Transport for SqlTransport {
         difference: &'a Difference,
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(self.settle(difference))
+    }
+
+    fn read<'a>(
+        &'a self,
+        topics: &'a [String],
+        from: ReadFrom,
+    ) -> BoxFuture<'a, Result<Box<dyn Reader>, TransportError>> {
+        Box::pin(async move {
+            let reader = LogReader::open(self.store.clone(), topics, from).await;
+            Ok(Box::new(reader.map_err(unavailable)?) as Box<dyn Reader>)
+        })
     }
 }
 

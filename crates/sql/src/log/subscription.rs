@@ -260,7 +260,7 @@ impl SqlSubscription {
     }
 }
 
-fn delivery(row: &Row) -> Result<Delivery, StoreError> {
+pub(super) fn delivery(row: &Row) -> Result<Delivery, StoreError> {
     let headers: String = row.get(4)?;
     let body: Bytes = row.get(5)?;
     Ok(Delivery {

@@ -1,10 +1,12 @@
 //! One process: order, copies, redelivery, duplicates, what a message carries, and seeking.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use chapar_core::port::{Outgoing, SeekTo, SubscriptionSpec, TopicSpec, TransportError};
+use chapar_core::port::{
+    Delivery, Kept, Outgoing, ReadFrom, SeekTo, SubscriptionSpec, TopicSpec, TransportError,
+};
 use jiff::Timestamp;
 
 use super::desk::{ack, bodies, consume, fetch, nothing, numbered, of_key, publish};
@@ -228,6 +230,48 @@ pub async fn a_subscription_goes_to_a_position<B: Bench>(desk: Desk<B>) -> Verdi
     transport.seek(&name, SeekTo::End).await.expect("it seeks");
     publish(&*transport, vec![desk.message("a", 7)]).await;
     assert_eq!(bodies(&consume(&*reader, 1).await), ["a:7"]);
+    Ok(())
+}
+
+/// What is kept can be read without a subscription: from anywhere, whole, and on behind the end.
+pub async fn what_is_kept_is_read_without_a_subscription<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, subscribed) = desk.open().await;
+    let topics = desk.spec("reader").topics;
+    publish(&*transport, desk.messages(&["a", "b"], 3)).await;
+    let mut reader = match transport.read(&topics, ReadFrom::Beginning).await {
+        Ok(reader) => reader,
+        Err(TransportError::Unsupported(what)) => return Err(Lacks(what)),
+        Err(error) => panic!("{error}"),
+    };
+    let mut read = Vec::new();
+    while !reader.is_caught_up() {
+        read.extend(reader.read(4, Duration::from_secs(5)).await.expect("it reads"));
+    }
+    assert_eq!(read.len(), 6);
+    assert!(read.iter().all(|kept| !kept.id.is_empty() && !kept.tenant.is_empty()), "{read:?}");
+    let of = |read: &[Kept], key: &str| {
+        let read: Vec<Delivery> = read.iter().map(|kept| kept.delivery.clone()).collect();
+        of_key(&read, key)
+    };
+    assert_eq!(of(&read, "a"), numbered("a", 1..=3));
+
+    let mut behind = BTreeMap::new();
+    for kept in &read {
+        let at = kept.delivery.token.position;
+        behind.insert(at.partition, at.offset);
+    }
+    publish(&*transport, vec![desk.message("a", 4)]).await;
+    let more = reader.read(10, Duration::from_secs(5)).await.expect("it goes on");
+    assert_eq!(of(&more, "a"), ["a:4"]);
+    let mut reader = transport.read(&topics, ReadFrom::Behind(behind)).await.expect("another");
+    let more = reader.read(10, Duration::from_secs(5)).await.expect("it reads");
+    assert_eq!(of(&more, "a"), ["a:4"], "what was read before is left out");
+    let mut reader = transport.read(&topics, ReadFrom::End).await.expect("another");
+    assert!(reader.is_caught_up());
+    publish(&*transport, vec![desk.message("b", 4)]).await;
+    let more = reader.read(10, Duration::from_secs(5)).await.expect("it reads");
+    assert_eq!(of(&more, "b"), ["b:4"]);
+    assert_eq!(consume(&*subscribed, 8).await.len(), 8, "the subscription has not noticed");
     Ok(())
 }
 

@@ -137,6 +137,7 @@ macro_rules! conformance {
                 headers_and_binary_bodies_survive: Shared,
                 a_subscription_goes_back_to_a_time: Shared,
                 a_subscription_goes_to_a_position: Shared,
+                what_is_kept_is_read_without_a_subscription: Shared,
                 no_more_are_in_flight_than_asked: Shared,
                 no_key_starves_behind_a_busy_one: Shared,
                 a_mebibyte_arrives: Large,

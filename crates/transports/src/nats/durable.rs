@@ -94,7 +94,7 @@ fn durable(subscription: &str, part: &Part, epoch: u64) -> String {
     format!("{}_p{}_e{epoch}", safe(subscription), part.number)
 }
 
-fn from_sequence(start_sequence: u64) -> DeliverPolicy {
+pub(super) fn from_sequence(start_sequence: u64) -> DeliverPolicy {
     DeliverPolicy::ByStartSequence { start_sequence: start_sequence.max(1) }
 }
 
@@ -171,7 +171,7 @@ async fn deliver(inner: &Inner, code: u32, epoch: u64, message: Message) -> bool
     }
 }
 
-fn read(code: u32, message: &Message) -> Option<(Delivery, async_nats::Subject)> {
+pub(super) fn read(code: u32, message: &Message) -> Option<(Delivery, async_nats::Subject)> {
     let info = message.info().ok()?;
     let position = Position { partition: code, offset: info.stream_sequence };
     let (topic, _) = topology::parse(message.subject.as_str())?;

@@ -18,6 +18,7 @@ mod durable;
 mod group;
 mod plan;
 mod publish;
+mod reader;
 mod secure;
 mod subscription;
 mod sync;
@@ -33,8 +34,8 @@ use std::time::Duration;
 use async_nats::jetstream::context::{Context, ContextBuilder};
 use async_nats::{Client, Event, ServerError};
 use chapar_core::port::{
-    BoxFuture, Difference, Features, Outgoing, Receipt, SeekTo, Subscription, SubscriptionSpec,
-    TopicSpec, Topology, Transport, TransportError,
+    BoxFuture, Difference, Features, Outgoing, ReadFrom, Reader, Receipt, SeekTo, Subscription,
+    SubscriptionSpec, TopicSpec, Topology, Transport, TransportError,
 };
 use tracing::warn;
 
@@ -307,6 +308,17 @@ impl Transport for Nats {
         to: SeekTo,
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(self.seek_group(subscription, to))
+    }
+
+    fn read<'a>(
+        &'a self,
+        topics: &'a [String],
+        from: ReadFrom,
+    ) -> BoxFuture<'a, Result<Box<dyn Reader>, TransportError>> {
+        Box::pin(async move {
+            let reader = reader::NatsReader::open(self, topics, from).await?;
+            Ok(Box::new(reader) as Box<dyn Reader>)
+        })
     }
 
     fn plan<'a>(

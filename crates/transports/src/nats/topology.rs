@@ -242,6 +242,12 @@ pub(super) fn own_partitions(own: &BTreeSet<u32>) -> [(String, String); 1] {
     [(OWN.to_owned(), own.join(","))]
 }
 
+/// The partitions of a stream that is there.
+pub(super) fn partitions_of(found: &stream::Info) -> BTreeSet<u32> {
+    let count = found.config.metadata.get(PARTITIONS).and_then(|count| count.parse().ok());
+    (0..count.unwrap_or(0)).chain(own_of(&found.config)).collect()
+}
+
 pub(super) fn own_of(found: &stream::Config) -> BTreeSet<u32> {
     let list = found.metadata.get(OWN).map_or("", String::as_str);
     list.split(',').filter_map(|number| number.parse().ok()).collect()

@@ -54,6 +54,18 @@ pub(super) fn decode(map: Option<&HeaderMap>) -> (Vec<(String, String)>, Option<
     (headers, key)
 }
 
+/// The id and the tenant of a message.
+pub(super) fn named(map: Option<&HeaderMap>) -> Option<(String, String)> {
+    let map = map?;
+    let id = map.get(async_nats::header::NATS_MESSAGE_ID)?.as_str().to_owned();
+    let tenant = match (map.get(TENANT[0]), map.get(TENANT[1])) {
+        (Some(tenant), _) => tenant.as_str().to_owned(),
+        (None, Some(json)) => serde_json::from_str(json.as_str()).ok()?,
+        (None, None) => String::new(),
+    };
+    Some((id, tenant))
+}
+
 fn pair((name, value): &(&str, &str)) -> serde_json::Value {
     serde_json::json!([name, value])
 }

@@ -1,0 +1,109 @@
+//! Looking for whatever somebody has in hand: an id, a key, a number on a ticket.
+
+use chapar_sql::{Store, StoreError, StoryEvent};
+use jiff::Timestamp;
+use serde::Serialize;
+
+/// Something that bears what was looked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Finding {
+    /// What it was found as: `event`, `correlation`, `aggregate`, `idempotency key`, `saga`,
+    /// `consumer's box`, `dead letter` or `applied event`.
+    pub found_as: &'static str,
+    /// What it is.
+    pub what: String,
+    /// Whose it is.
+    pub tenant: String,
+    /// When it came about.
+    pub at: Option<Timestamp>,
+    /// The command that shows more.
+    pub next: String,
+}
+
+/// The most findings of a kind.
+const MOST: i64 = 100;
+
+/// Finds what there is of an event id, a correlation id, an aggregate id, an idempotency key, the
+/// key of a saga or the id of a dead letter.
+pub async fn find(store: &Store, wanted: &str) -> Result<Vec<Finding>, StoreError> {
+    let mut tx = store.begin_read().await?;
+    let mut conn = tx.conn();
+    let mut found = Vec::new();
+    if let Some(event) = conn.event_of_story(wanted).await? {
+        found.push(of_event("event", &event));
+    }
+    for reception in conn.receptions(vec![wanted.to_owned()]).await? {
+        found.push(Finding {
+            found_as: "applied event",
+            what: format!("{}: {}", reception.consumer, reception.result),
+            tenant: reception.tenant,
+            at: Some(reception.processed_at),
+            next: format!("chapar consumers show {}", reception.consumer),
+        });
+    }
+    let mut boxes = conn.boxes_of(vec![wanted.to_owned()]).await?;
+    boxes.extend(conn.letter_card(wanted).await?);
+    for boxed in boxes {
+        let next = match &boxed.letter {
+            Some(id) => format!("chapar dlq show {id}"),
+            None => format!("chapar consumers show {}", boxed.consumer),
+        };
+        found.push(Finding {
+            found_as: if boxed.letter.is_some() { "dead letter" } else { "consumer's box" },
+            what: format!("{}: {} ({}): {}", boxed.consumer, boxed.kind, boxed.status, boxed.error),
+            tenant: boxed.tenant,
+            at: Some(boxed.since),
+            next,
+        });
+    }
+    let story = conn.events_of_story(wanted, MOST).await?;
+    if let Some(first) = story.first() {
+        let more = if story.len() as i64 == MOST { " or more" } else { "" };
+        found.push(Finding {
+            found_as: "correlation",
+            what: format!("{}{more} events, the first is {}", story.len(), first.topic),
+            tenant: first.tenant.clone(),
+            at: Some(first.written_at),
+            next: format!("chapar trace {wanted}"),
+        });
+    }
+    let mut sagas = conn.sagas_with_key(wanted).await?;
+    sagas.extend(conn.sagas_of_story(wanted).await?);
+    for saga in sagas {
+        let outcome = saga.outcome.as_deref().unwrap_or("under way");
+        found.push(Finding {
+            found_as: "saga",
+            what: format!("{} {}: {} ({outcome})", saga.saga, saga.key, saga.state),
+            tenant: saga.tenant,
+            at: Some(saga.started_at),
+            next: format!("chapar sagas show {} {}", saga.saga, saga.key),
+        });
+    }
+    for (tenant, topic, event, at) in conn.events_with_intent(wanted).await? {
+        found.push(Finding {
+            found_as: "idempotency key",
+            what: format!("{topic} {event}"),
+            tenant,
+            at: Some(at),
+            next: format!("chapar find {event}"),
+        });
+    }
+    for event in conn.events_of_aggregate(wanted, MOST).await? {
+        found.push(of_event("aggregate", &event));
+    }
+    tx.rollback().await?;
+    Ok(found)
+}
+
+fn of_event(found_as: &'static str, event: &StoryEvent) -> Finding {
+    Finding {
+        found_as,
+        what: format!(
+            "{} {} of {} {}",
+            event.topic, event.event_id, event.aggregate_type, event.aggregate_id
+        ),
+        tenant: event.tenant.clone(),
+        at: Some(event.written_at),
+        next: format!("chapar trace {}", event.correlation_id),
+    }
+}

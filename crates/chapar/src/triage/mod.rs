@@ -1,0 +1,14 @@
+//! What people do when something has failed: the logic behind the commands and the console.
+
+mod find;
+mod redact;
+mod sagas;
+mod seek;
+mod svg;
+mod trace;
+
+pub use find::{Finding, find};
+pub use redact::Redaction;
+pub use sagas::{CANCEL, SagaError, SagaView, Waiting, cancel_saga, retry_saga, view_saga};
+pub use seek::{Seek, SeekError, SeekPreview, SeekTarget, TopicCount};
+pub use trace::{Node, Story, story};

@@ -1,0 +1,120 @@
+//! What programs declare of themselves when they start, for whoever decides from outside.
+
+use jiff::Timestamp;
+
+use crate::conn::Conn;
+use crate::error::StoreError;
+use crate::statement::Statement;
+
+/// A consumer as its program declares it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the table")]
+pub struct DeclaredConsumer {
+    pub consumer: String,
+    pub service: String,
+    /// It never goes back over what it has applied.
+    pub append_only: bool,
+    pub declared_at: Timestamp,
+}
+
+/// A timer of a saga that some program handles.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the table")]
+pub struct DeclaredTimer {
+    pub saga: String,
+    pub name: String,
+    pub service: String,
+    /// What happens when it fires, in the words of the program; empty if it has none.
+    pub does: String,
+}
+
+impl Conn<'_> {
+    /// Writes down what a consumer declares.
+    pub async fn declare_consumer(
+        &mut self,
+        consumer: &str,
+        service: &str,
+        append_only: bool,
+    ) -> Result<(), StoreError> {
+        static DECLARE: Statement = Statement::new(
+            "insert into chapar.consumers (consumer, service, append_only, declared_at) \
+             values ($1, $2, $3, clock_timestamp()) on conflict (consumer) do update \
+             set service = excluded.service, append_only = excluded.append_only, \
+             declared_at = excluded.declared_at",
+        );
+        let args = vec![consumer.into(), service.into(), append_only.into()];
+        self.run(&DECLARE, args).await?;
+        Ok(())
+    }
+
+    /// What a consumer has declared, if it ever ran.
+    pub async fn declared_consumer(
+        &mut self,
+        consumer: &str,
+    ) -> Result<Option<DeclaredConsumer>, StoreError> {
+        static DECLARED: Statement = Statement::new(
+            "select consumer, service, append_only, declared_at from chapar.consumers \
+             where consumer = $1",
+        );
+        let rows = self.query(&DECLARED, vec![consumer.into()]).await?;
+        let declared = |row: &crate::Row| {
+            Ok(DeclaredConsumer {
+                consumer: row.get(0)?,
+                service: row.get(1)?,
+                append_only: row.get(2)?,
+                declared_at: row.get(3)?,
+            })
+        };
+        rows.first().map(declared).transpose()
+    }
+
+    /// Writes down which timers a program handles.
+    pub async fn declare_timers(&mut self, timers: &[DeclaredTimer]) -> Result<(), StoreError> {
+        static DECLARE: Statement = Statement::new(
+            "insert into chapar.saga_timers (saga, name, service, does, declared_at) \
+             values ($1, $2, $3, $4, clock_timestamp()) on conflict (saga, name) do update \
+             set service = excluded.service, does = excluded.does, \
+             declared_at = excluded.declared_at",
+        );
+        for timer in timers {
+            let DeclaredTimer { saga, name, service, does } = timer;
+            let args = vec![saga.into(), name.into(), service.into(), does.into()];
+            self.run(&DECLARE, args).await?;
+        }
+        Ok(())
+    }
+
+    /// The timers of a saga that programs handle.
+    pub async fn declared_timers(&mut self, saga: &str) -> Result<Vec<DeclaredTimer>, StoreError> {
+        static DECLARED: Statement = Statement::new(
+            "select saga, name, service, does from chapar.saga_timers where saga = $1 order by name",
+        );
+        let rows = self.query(&DECLARED, vec![saga.into()]).await?;
+        let timer = |row: &crate::Row| {
+            Ok(DeclaredTimer {
+                saga: row.get(0)?,
+                name: row.get(1)?,
+                service: row.get(2)?,
+                does: row.get(3)?,
+            })
+        };
+        rows.iter().map(timer).collect()
+    }
+
+    /// The topics that a consumer was last seen to read.
+    pub async fn topics_of(&mut self, consumer: &str) -> Result<Vec<String>, StoreError> {
+        static TOPICS: Statement = Statement::new(
+            "select topic from chapar.topic_readers where subscription = $1 order by topic",
+        );
+        let rows = self.query(&TOPICS, vec![consumer.into()]).await?;
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// The topics that anybody reads.
+    pub async fn topics_read(&mut self) -> Result<Vec<String>, StoreError> {
+        static TOPICS: Statement =
+            Statement::new("select distinct topic from chapar.topic_readers order by topic");
+        let rows = self.query(&TOPICS, vec![]).await?;
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+}

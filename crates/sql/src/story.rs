@@ -1,0 +1,313 @@
+//! Following a story: the events of a correlation, and what became of each.
+
+use bytes::Bytes;
+use jiff::Timestamp;
+
+use crate::conn::Conn;
+use crate::error::StoreError;
+use crate::saga::SagaCard;
+use crate::statement::Statement;
+use crate::value::Row;
+
+/// An event of a story.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the outbox")]
+pub struct StoryEvent {
+    pub seq: i64,
+    pub event_id: String,
+    pub causation_id: Option<String>,
+    pub correlation_id: String,
+    pub topic: String,
+    pub tenant: String,
+    pub aggregate_type: String,
+    pub aggregate_id: String,
+    pub idempotency_key: Option<String>,
+    pub written_at: Timestamp,
+    /// When the log took it; on a broker this is not known.
+    pub published_at: Option<Timestamp>,
+    /// Why it could not be published so far.
+    pub parked: Option<String>,
+}
+
+/// What a consumer did with an event.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the inbox")]
+pub struct Reception {
+    pub event_id: String,
+    pub consumer: String,
+    pub tenant: String,
+    pub processed_at: Timestamp,
+    pub result: String,
+}
+
+/// An event in one of the boxes of a consumer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct Boxed {
+    pub event_id: String,
+    pub consumer: String,
+    pub tenant: String,
+    /// `dead letter`, `parked` or `stash`.
+    pub kind: String,
+    /// The id of a dead letter.
+    pub letter: Option<String>,
+    pub status: String,
+    pub error: String,
+    pub since: Timestamp,
+}
+
+/// A call to the outside.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the table")]
+pub struct EffectCard {
+    pub kind: String,
+    pub key: String,
+    pub status: String,
+    pub attempts: i64,
+    pub due_at: Timestamp,
+    pub created_at: Timestamp,
+    pub finished_at: Option<Timestamp>,
+    pub last_error: Option<String>,
+    /// What caused it, as JSON.
+    pub cause: Bytes,
+}
+
+/// The statement for events with some property, those that were moved out included.
+macro_rules! concat_events {
+    ($where:literal) => {
+        concat!(
+            "select o.seq, o.event_id, o.causation_id, o.correlation_id, o.topic, o.tenant, \
+             o.aggregate_type, o.aggregate_id, o.idempotency_key, o.written_at, \
+             (select l.published_at from chapar.log l where l.event_id = o.event_id), \
+             (select coalesce(p.last_error, 'waits behind another of its key') \
+                 from chapar.outbox_parked p where p.seq = o.seq) \
+             from (select seq, event_id, causation_id, correlation_id, topic, tenant, \
+                 aggregate_type, aggregate_id, idempotency_key, written_at \
+                 from chapar.outbox where ",
+            $where,
+            " union all select seq, event_id, causation_id, correlation_id, topic, tenant, \
+                 aggregate_type, aggregate_id, idempotency_key, written_at \
+                 from chapar.outbox_held where ",
+            $where,
+            ") o order by o.seq limit $2"
+        )
+    };
+}
+
+impl Conn<'_> {
+    /// The events of a correlation, in the order in which they were written; at most `limit`.
+    pub async fn events_of_story(
+        &mut self,
+        correlation: &str,
+        limit: i64,
+    ) -> Result<Vec<StoryEvent>, StoreError> {
+        static EVENTS: Statement = Statement::new(concat_events!("correlation_id = $1"));
+        let rows = self.query(&EVENTS, vec![correlation.into(), limit.into()]).await?;
+        rows.iter().map(event).collect()
+    }
+
+    /// An event, by its id.
+    pub async fn event_of_story(&mut self, id: &str) -> Result<Option<StoryEvent>, StoreError> {
+        static EVENT: Statement = Statement::new(concat_events!("event_id = $1"));
+        let rows = self.query(&EVENT, vec![id.into(), 1i64.into()]).await?;
+        rows.first().map(event).transpose()
+    }
+
+    /// The events of an aggregate. Nothing orders them by aggregate: all that is kept is read.
+    pub async fn events_of_aggregate(
+        &mut self,
+        id: &str,
+        limit: i64,
+    ) -> Result<Vec<StoryEvent>, StoreError> {
+        static EVENTS: Statement = Statement::new(concat_events!("aggregate_id = $1"));
+        let rows = self.query(&EVENTS, vec![id.into(), limit.into()]).await?;
+        rows.iter().map(event).collect()
+    }
+
+    /// What consumers did with some events.
+    pub async fn receptions(&mut self, events: Vec<String>) -> Result<Vec<Reception>, StoreError> {
+        static RECEPTIONS: Statement = Statement::new(
+            "select i.event_id, i.consumer, i.tenant, i.processed_at, i.result \
+             from (select distinct subscription from chapar.topic_readers) r \
+             join chapar.inbox i on i.consumer = r.subscription \
+             where i.event_id = any($1) order by i.processed_at",
+        );
+        let rows = self.query(&RECEPTIONS, vec![events.into()]).await?;
+        let reception = |row: &Row| {
+            Ok(Reception {
+                event_id: row.get(0)?,
+                consumer: row.get(1)?,
+                tenant: row.get(2)?,
+                processed_at: row.get(3)?,
+                result: row.get(4)?,
+            })
+        };
+        rows.iter().map(reception).collect()
+    }
+
+    /// The boxes in which some events lie, closed dead letters included.
+    pub async fn boxes_of(&mut self, events: Vec<String>) -> Result<Vec<Boxed>, StoreError> {
+        static BOXES: Statement = Statement::new(
+            "select event_id, consumer, tenant, 'dead letter', id, status, error, first_failed_at \
+             from chapar.dead_letters where event_id = any($1) \
+             union all select event_id, consumer, tenant, 'parked', null, 'waiting', \
+             'waits behind a dead letter of its key', parked_at \
+             from chapar.parked where event_id = any($1) \
+             union all select event_id, consumer, tenant, 'stash', null, 'waiting', \
+             'came before its saga', stashed_at from chapar.saga_stash where event_id = any($1)",
+        );
+        let rows = self.query(&BOXES, vec![events.into()]).await?;
+        let boxed = |row: &Row| {
+            Ok(Boxed {
+                event_id: row.get(0)?,
+                consumer: row.get(1)?,
+                tenant: row.get(2)?,
+                kind: row.get(3)?,
+                letter: row.get(4)?,
+                status: row.get(5)?,
+                error: row.get(6)?,
+                since: row.get(7)?,
+            })
+        };
+        rows.iter().map(boxed).collect()
+    }
+
+    /// The sagas of a correlation.
+    pub async fn sagas_of_story(&mut self, correlation: &str) -> Result<Vec<SagaCard>, StoreError> {
+        static SAGAS: Statement = Statement::new(
+            "select saga, key, tenant, definition, state, version, correlation_id, started_at, \
+             updated_at, outcome from chapar.sagas where correlation_id = $1 order by started_at",
+        );
+        let rows = self.query(&SAGAS, vec![correlation.into()]).await?;
+        rows.iter().map(crate::saga::card).collect()
+    }
+
+    /// The sagas with a key, whatever their kind.
+    pub async fn sagas_with_key(&mut self, key: &str) -> Result<Vec<SagaCard>, StoreError> {
+        static SAGAS: Statement = Statement::new(
+            "select saga, key, tenant, definition, state, version, correlation_id, started_at, \
+             updated_at, outcome from chapar.sagas where key = $1 order by started_at limit 100",
+        );
+        let rows = self.query(&SAGAS, vec![key.into()]).await?;
+        rows.iter().map(crate::saga::card).collect()
+    }
+
+    /// The newest sagas, of one kind, state or outcome where these are given; the outcome
+    /// `open` stands for those under way.
+    pub async fn sagas(
+        &mut self,
+        saga: Option<&str>,
+        state: Option<&str>,
+        outcome: Option<&str>,
+        limit: i64,
+    ) -> Result<Vec<SagaCard>, StoreError> {
+        static SAGAS: Statement = Statement::new(
+            "select saga, key, tenant, definition, state, version, correlation_id, started_at, \
+             updated_at, outcome from chapar.sagas where ($1::text is null or saga = $1) \
+             and ($2::text is null or state = $2) \
+             and ($3::text is null or coalesce(outcome, 'open') = $3) \
+             order by started_at desc limit $4",
+        );
+        let args = vec![saga.into(), state.into(), outcome.into(), limit.into()];
+        let rows = self.query(&SAGAS, args).await?;
+        rows.iter().map(crate::saga::card).collect()
+    }
+
+    /// The calls to the outside that a tenant asked for in some time, at most 10,000.
+    pub async fn effects_between(
+        &mut self,
+        tenant: &str,
+        from: Timestamp,
+        to: Timestamp,
+    ) -> Result<Vec<EffectCard>, StoreError> {
+        static EFFECTS: Statement = Statement::new(
+            "select kind, idempotency_key, status, attempts, due_at, created_at, finished_at, \
+             last_error, cause from chapar.effects where tenant = $1 and created_at >= $2 \
+             and created_at <= $3 order by created_at limit 10000",
+        );
+        let rows = self.query(&EFFECTS, vec![tenant.into(), from.into(), to.into()]).await?;
+        let effect = |row: &Row| {
+            Ok(EffectCard {
+                kind: row.get(0)?,
+                key: row.get(1)?,
+                status: row.get(2)?,
+                attempts: row.get(3)?,
+                due_at: row.get(4)?,
+                created_at: row.get(5)?,
+                finished_at: row.get(6)?,
+                last_error: row.get(7)?,
+                cause: row.get(8)?,
+            })
+        };
+        rows.iter().map(effect).collect()
+    }
+
+    /// Has a call to the outside made now instead of later; false if it does not wait.
+    pub async fn hurry_effect(
+        &mut self,
+        tenant: &str,
+        kind: &str,
+        key: &str,
+        now: Timestamp,
+    ) -> Result<bool, StoreError> {
+        static HURRY: Statement = Statement::new(
+            "update chapar.effects set due_at = $4 where tenant = $1 and kind = $2 \
+             and idempotency_key = $3 and status = 'pending' and due_at > $4",
+        );
+        let args = vec![tenant.into(), kind.into(), key.into(), now.into()];
+        Ok(self.run(&HURRY, args).await? == 1)
+    }
+
+    /// The events that were appended under an idempotency key: tenant, topic, event, when.
+    pub async fn events_with_intent(
+        &mut self,
+        key: &str,
+    ) -> Result<Vec<(String, String, String, Timestamp)>, StoreError> {
+        static APPENDED: Statement = Statement::new(
+            "select tenant, topic, event_id, created_at from chapar.idempotency \
+             where key = $1 limit 100",
+        );
+        let rows = self.query(&APPENDED, vec![key.into()]).await?;
+        let found = |row: &Row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+        rows.iter().map(found).collect()
+    }
+
+    /// A dead letter, by its own id: its consumer, event, tenant, status, error and time.
+    pub async fn letter_card(&mut self, id: &str) -> Result<Option<Boxed>, StoreError> {
+        static LETTER: Statement = Statement::new(
+            "select event_id, consumer, tenant, status, error, first_failed_at \
+             from chapar.dead_letters where id = $1",
+        );
+        let rows = self.query(&LETTER, vec![id.into()]).await?;
+        let letter = |row: &Row| {
+            Ok(Boxed {
+                event_id: row.get(0)?,
+                consumer: row.get(1)?,
+                tenant: row.get(2)?,
+                kind: "dead letter".to_owned(),
+                letter: Some(id.to_owned()),
+                status: row.get(3)?,
+                error: row.get(4)?,
+                since: row.get(5)?,
+            })
+        };
+        rows.first().map(letter).transpose()
+    }
+}
+
+fn event(row: &Row) -> Result<StoryEvent, StoreError> {
+    Ok(StoryEvent {
+        seq: row.get(0)?,
+        event_id: row.get(1)?,
+        causation_id: row.get(2)?,
+        correlation_id: row.get(3)?,
+        topic: row.get(4)?,
+        tenant: row.get(5)?,
+        aggregate_type: row.get(6)?,
+        aggregate_id: row.get(7)?,
+        idempotency_key: row.get(8)?,
+        written_at: row.get(9)?,
+        published_at: row.get(10)?,
+        parked: row.get(11)?,
+    })
+}
