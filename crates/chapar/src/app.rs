@@ -7,6 +7,8 @@ use chapar_core::machine::retry::RetryPolicy;
 use chapar_core::port::{BoxFuture, SubscriptionSpec, Transport, TransportError};
 use chapar_core::{Violations, rules};
 use chapar_sql::{DeclaredTimer, Keep, SqlOutbox, StoreError};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -17,6 +19,7 @@ use crate::cx::{Cx, States};
 use crate::effects::{EffectTask, EffectWorker};
 use crate::failure::Failure;
 use crate::metrics::Metrics;
+use crate::projection::{Builder, Folds, Projection};
 use crate::registry::RegistryError;
 use crate::saga::SagaKind;
 use crate::timers::{TimerHandler, Timers};
@@ -30,6 +33,7 @@ pub struct App {
     timers: HashMap<(String, String), (Chapar, Arc<TimerHandler>)>,
     /// What is told to whoever looks at sagas from outside.
     declared_timers: Vec<DeclaredTimer>,
+    projections: Vec<Folds>,
     effects: HashMap<String, EffectTask>,
     states: States,
     owner: String,
@@ -80,6 +84,7 @@ impl App {
             consumers: Vec::new(),
             timers: HashMap::new(),
             declared_timers: Vec::new(),
+            projections: Vec::new(),
             effects: HashMap::new(),
             states: States::default(),
             owner: owner.into(),
@@ -93,6 +98,30 @@ impl App {
     /// Adds a consumer of a service; what it emits is the service's.
     pub fn consumer(mut self, service: &str, consumer: Consumer) -> Self {
         self.consumers.push((service.to_owned(), consumer));
+        self
+    }
+
+    /// Keeps a read model of a service.
+    pub fn projection<D>(self, service: &str, projection: Projection<D>) -> Self
+    where
+        D: Serialize + DeserializeOwned + 'static,
+    {
+        self.projection_with(service, projection, |consumer| consumer)
+    }
+
+    /// As [`App::projection`], with other settings for its consumer.
+    pub fn projection_with<D>(
+        mut self,
+        service: &str,
+        projection: Projection<D>,
+        settings: impl FnOnce(Consumer) -> Consumer,
+    ) -> Self
+    where
+        D: Serialize + DeserializeOwned + 'static,
+    {
+        let folds = projection.into_folds();
+        self.consumers.push((service.to_owned(), settings(folds.consumer())));
+        self.projections.push(folds);
         self
     }
 
@@ -214,6 +243,16 @@ impl App {
         };
         self.declare().await?;
         let (relays, keep) = (self.relays, self.keep);
+        for folds in &self.projections {
+            let builder = Builder {
+                chapar: chapar.clone(),
+                transport: transport.clone(),
+                folds: folds.clone(),
+                owner: self.owner.clone(),
+                stop: stop.clone(),
+            };
+            tasks.spawn(builder.run());
+        }
         let Parts { runners, timers, effects } = self.parts(&metrics, &stop);
         let specs: Vec<SubscriptionSpec> = runners.iter().map(Runner::spec).collect();
         transport.apply(&[], &specs).await?;
@@ -241,6 +280,9 @@ impl App {
             let (name, topics) = (consumer.name(), consumer.topics());
             tx.conn().note_reader(name, service, &topics).await?;
             tx.conn().declare_consumer(name, service, consumer.append_only).await?;
+        }
+        for folds in &self.projections {
+            tx.conn().declare_projection(&folds.name, folds.snapshot_every as i64).await?;
         }
         tx.conn().declare_timers(&self.declared_timers).await?;
         tx.commit().await

@@ -2,8 +2,9 @@ use std::any::{Any, TypeId};
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use chapar_core::port::Position;
 use chapar_core::{Cause, Envelope, IntoDraft, Tenant};
-use chapar_sql::{Append, NewEffect, Tx};
+use chapar_sql::{Append, Arrival, NewEffect, Tx};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -20,6 +21,8 @@ pub struct Cx {
     event: Option<Arc<Envelope>>,
     /// All events of a set, for a handler that gets one.
     set: Vec<Arc<Envelope>>,
+    /// The topic and the place that the event came from.
+    came_from: Option<(String, Position)>,
     states: Arc<States>,
     emitted: Vec<Append>,
     started: Vec<(String, String)>,
@@ -54,6 +57,7 @@ impl Cx {
             cause,
             event: None,
             set: Vec::new(),
+            came_from: None,
             states,
             emitted: Vec::new(),
             started: Vec::new(),
@@ -189,6 +193,20 @@ impl Cx {
     /// What set this off, in words.
     pub(crate) fn trigger(&self) -> String {
         self.event.as_ref().map_or_else(|| self.origin.clone(), |event| event.subject())
+    }
+
+    /// Notes where the next event comes from.
+    pub(crate) fn stand_at(&mut self, arrival: &Arrival) {
+        let position = Position { partition: arrival.partition, offset: arrival.offset };
+        self.came_from = Some((arrival.topic.clone(), position));
+    }
+
+    pub(crate) fn topic(&self) -> Option<String> {
+        self.came_from.as_ref().map(|(topic, _)| topic.clone())
+    }
+
+    pub(crate) fn position(&self) -> Option<Position> {
+        self.came_from.as_ref().map(|(_, position)| *position)
     }
 
     /// Who runs this.

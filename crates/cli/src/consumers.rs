@@ -1,4 +1,6 @@
-//! `chapar consumers`: who consumes, and who is to rest.
+//! `chapar consumers`: who consumes, who is to rest, and from where one goes on.
+
+mod seek;
 
 use std::process::ExitCode;
 
@@ -7,6 +9,7 @@ use chapar::AuditEntry;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
+use crate::config::Config;
 use crate::outbox::{Target, open, operator, told};
 use crate::output::{Format, bold, dim, red};
 
@@ -18,6 +21,14 @@ Examples:
   chapar consumers list --store postgres://localhost/hotel
   chapar consumers list --store sqlite:hotel.db --format json")]
     List(Target),
+    /// One consumer: what it reads, how far it is, and what waits in its boxes.
+    #[command(after_help = "\
+Examples:
+  chapar consumers show inventory-service.booking-held --store postgres://localhost/hotel")]
+    Show(Show),
+    /// Set a consumer to another place of history; others do not notice.
+    #[command(after_help = seek::EXAMPLES)]
+    Seek(seek::Args),
     /// Let a consumer rest, in all its processes, within a second.
     #[command(after_help = "\
 Examples:
@@ -36,6 +47,15 @@ Examples:
 }
 
 #[derive(Args)]
+pub(crate) struct Show {
+    /// Its name, as `list` shows it.
+    consumer: String,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Args)]
 pub(crate) struct Decide {
     /// Its name, as `list` shows it.
     consumer: String,
@@ -48,11 +68,13 @@ pub(crate) struct Decide {
     target: Target,
 }
 
-pub(crate) fn run(command: Command) -> Result<ExitCode> {
+pub(crate) fn run(command: Command, config: Config) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match command {
             Command::List(target) => list(&target).await,
+            Command::Show(args) => show(&args).await,
+            Command::Seek(args) => seek::run(&args, &config).await,
             Command::Pause(decide) => set(&decide, true).await,
             Command::Resume(decide) => set(&decide, false).await,
         }
@@ -87,6 +109,64 @@ async fn list(target: &Target) -> Result<ExitCode> {
                 if let (Some(reason), Some(at)) = (&card.paused, card.paused_at) {
                     println!("    {}: {reason}", red(&format!("paused since {at}")));
                 }
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn show(args: &Show) -> Result<ExitCode> {
+    let (consumer, store) = (&args.consumer, open(&args.target).await?);
+    let mut tx = store.begin_read().await?;
+    let mut conn = tx.conn();
+    let cards = conn.consumers().await?;
+    let Some(card) = cards.into_iter().find(|card| card.consumer == *consumer) else {
+        bail!(
+            "no consumer {consumer} has run on this store; `chapar consumers list` shows who has"
+        );
+    };
+    let topics = conn.topics_of(consumer).await?;
+    let declared = conn.declared_consumer(consumer).await?;
+    let append_only = declared.is_some_and(|declared| declared.append_only);
+    let cursors = conn.log_cursors(consumer).await?;
+    let lag = if cursors.is_empty() { None } else { Some(conn.log_lag(consumer).await?) };
+    let since = conn.remembers_since(consumer).await?;
+    match args.target.format {
+        Format::Json => {
+            let shown = json!({
+                "consumer": card.consumer, "service": card.service, "topics": topics,
+                "append_only": append_only, "behind": lag, "last_seen": card.last_seen,
+                "dead_letters": card.dead_letters, "parked": card.parked,
+                "paused": card.paused, "paused_at": card.paused_at, "remembers_since": since,
+                "positions": cursors,
+            });
+            println!("{}", serde_json::to_string_pretty(&shown)?);
+        }
+        Format::Text => {
+            println!("{}  of {}", bold(consumer), card.service);
+            if append_only {
+                println!("append-only   it never goes back over what it has applied");
+            }
+            match lag {
+                Some(lag) => println!("behind        {lag} events"),
+                None => println!("behind        only the broker knows"),
+            }
+            println!(
+                "dead letters  {}, with {} parked behind them",
+                card.dead_letters, card.parked
+            );
+            if let Some(since) = since {
+                println!("remembers     what it has applied since {since}");
+            }
+            println!("last seen     {}", card.last_seen);
+            if let (Some(reason), Some(at)) = (&card.paused, card.paused_at) {
+                println!("{}: {reason}", red(&format!("paused since {at}")));
+            }
+            for topic in &topics {
+                println!("reads         {topic}");
+            }
+            for (partition, offset) in &cursors {
+                println!("{}", dim(&format!("partition {partition} acknowledged to {offset}")));
             }
         }
     }

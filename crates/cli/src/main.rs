@@ -8,14 +8,18 @@ mod config;
 mod consumers;
 mod dev;
 mod envelope;
+mod find;
 mod migrate;
 mod outbox;
 mod output;
 mod push;
 mod relay;
+mod sagas;
 mod schema;
+mod tail;
 mod topology;
 mod torture;
+mod trace;
 mod transport;
 mod up;
 
@@ -86,9 +90,21 @@ enum Command {
     /// See what waits to be published, decide on what could not be, and publish again.
     #[command(subcommand)]
     Outbox(outbox::Command),
-    /// See who consumes, and let a consumer rest and go on.
+    /// See who consumes, and let a consumer rest, go on or go back.
     #[command(subcommand)]
     Consumers(consumers::Command),
+    /// See what sagas wait for, try again what failed of one, or cancel it.
+    #[command(subcommand)]
+    Sagas(sagas::Command),
+    /// Show everything that one request has set in motion, with its times.
+    #[command(after_help = trace::EXAMPLES)]
+    Trace(trace::Args),
+    /// Find an event, correlation, aggregate, idempotency key, saga or dead letter.
+    #[command(after_help = find::EXAMPLES)]
+    Find(find::Args),
+    /// Follow events as they are published, without what is personal in them.
+    #[command(after_help = tail::EXAMPLES)]
+    Tail(tail::Args),
     /// Bring a store's tables up to date.
     #[command(subcommand)]
     Migrate(migrate::Command),
@@ -132,7 +148,11 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Schema(command) => schema::run(command),
         Command::Topology(command) => topology::run(command, config),
         Command::Outbox(command) => outbox::run(command, config),
-        Command::Consumers(command) => consumers::run(command),
+        Command::Consumers(command) => consumers::run(command, config),
+        Command::Sagas(command) => sagas::run(command),
+        Command::Trace(args) => trace::run(&args),
+        Command::Find(args) => find::run(&args),
+        Command::Tail(args) => tail::run(&args, &config),
         Command::Migrate(command) => migrate::run(command),
         Command::Bench(command) => bench::run(command),
         Command::Torture(args) => torture::run(args),

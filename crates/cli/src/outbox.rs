@@ -45,6 +45,12 @@ Ctrl-C stops it; it then says where to go on.")]
 pub(crate) enum Quarantine {
     /// The first of each key.
     List(List),
+    /// One of them, with all that is known of it.
+    #[command(after_help = "\
+Examples:
+  chapar outbox quarantine show 4711 --store postgres://localhost/hotel
+  chapar outbox quarantine show 4711 --store sqlite:hotel.db --payload --format json")]
+    Show(ShowRow),
     /// Let the relay try one again; it keeps its place in the order of its key.
     Release(Decide),
     /// Give one up for good; the next of its key moves up, and the event stays in the store.
@@ -70,6 +76,19 @@ pub(crate) struct List {
     /// The most lines.
     #[arg(long, default_value_t = 100, value_name = "N")]
     limit: usize,
+}
+
+#[derive(Args)]
+pub(crate) struct ShowRow {
+    /// Its number, as `list` shows it.
+    seq: i64,
+
+    /// Show the bytes as well, personal data included.
+    #[arg(long)]
+    payload: bool,
+
+    #[command(flatten)]
+    target: Target,
 }
 
 #[derive(Args)]
@@ -118,6 +137,7 @@ pub(crate) fn run(command: Command, config: Config) -> Result<ExitCode> {
             Command::Status(target) => status(&target).await,
             Command::Parked(list) => parked(&list, false).await,
             Command::Quarantine(Quarantine::List(list)) => parked(&list, true).await,
+            Command::Quarantine(Quarantine::Show(args)) => show_row(&args).await,
             Command::Quarantine(Quarantine::Release(decide)) => release(&decide).await,
             Command::Quarantine(Quarantine::Drop(decide)) => drop_row(&decide).await,
             Command::Republish(args) => republish(&args, &config).await,
@@ -183,6 +203,68 @@ async fn parked(list: &List, quarantined: bool) -> Result<ExitCode> {
         }
         Format::Text if rows.is_empty() => eprintln!("nothing"),
         Format::Text => rows.iter().for_each(print),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn show_row(args: &ShowRow) -> Result<ExitCode> {
+    let store = open(&args.target).await?;
+    let mut tx = store.begin_read().await?;
+    let Some(row) = tx.conn().outbox_failure(args.seq).await? else {
+        bail!("{} is not parked; `chapar outbox quarantine list` shows what is", args.seq);
+    };
+    let event = &row.event;
+    let body = args.payload.then(|| String::from_utf8_lossy(&row.body).into_owned());
+    let headers: serde_json::Value = serde_json::from_str(&row.headers).unwrap_or_default();
+    match args.target.format {
+        Format::Json => {
+            let shown = json!({
+                "seq": args.seq, "event_id": event.event_id, "topic": event.topic,
+                "tenant": event.tenant, "key": row.ordering_key,
+                "aggregate_type": event.aggregate_type, "aggregate_id": event.aggregate_id,
+                "idempotency_key": event.idempotency_key, "correlation_id": event.correlation_id,
+                "causation_id": event.causation_id, "written_at": event.written_at,
+                "attempts": row.attempts, "first_failed_at": row.first_failed_at,
+                "next_attempt_at": row.next_attempt_at, "quarantined_at": row.quarantined_at,
+                "error": event.parked, "behind": row.behind, "headers": headers,
+                "body_bytes": row.body.len(), "body": body,
+            });
+            println!("{}", serde_json::to_string_pretty(&shown)?);
+        }
+        Format::Text => {
+            println!("{}  {}  {}", bold(&args.seq.to_string()), event.topic, event.event_id);
+            let said = |name: &str, text: Option<String>| {
+                if let Some(text) = text {
+                    println!("{name:<12} {text}");
+                }
+            };
+            said("tenant", Some(event.tenant.clone()));
+            said("key", row.ordering_key.clone());
+            said("aggregate", Some(format!("{} {}", event.aggregate_type, event.aggregate_id)));
+            said("intent", event.idempotency_key.clone());
+            said("correlation", Some(event.correlation_id.clone()));
+            said("causation", event.causation_id.clone());
+            said("written", Some(event.written_at.to_string()));
+            said("error", event.parked.as_deref().map(red));
+            said("attempts", Some(row.attempts.to_string()));
+            said("first failed", row.first_failed_at.map(|at| at.to_string()));
+            said("next attempt", row.next_attempt_at.map(|at| at.to_string()));
+            said("quarantined", row.quarantined_at.map(|at| at.to_string()));
+            if !row.behind.is_empty() {
+                let behind: Vec<String> = row.behind.iter().map(i64::to_string).collect();
+                said("behind it", Some(behind.join(", ")));
+            }
+            said("headers", Some(headers.to_string()));
+            said(
+                "body",
+                Some(
+                    body.unwrap_or_else(|| {
+                        format!("{} bytes; --payload shows them", row.body.len())
+                    }),
+                ),
+            );
+            println!("{}", dim(&format!("chapar trace {} tells its story", event.correlation_id)));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

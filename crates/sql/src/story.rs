@@ -56,6 +56,23 @@ pub struct Boxed {
     pub since: Timestamp,
 }
 
+/// A row of the outbox that could not be published, with all that it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the tables")]
+pub struct OutboxFailure {
+    pub event: StoryEvent,
+    pub ordering_key: Option<String>,
+    /// As JSON.
+    pub headers: String,
+    pub body: Bytes,
+    pub attempts: i64,
+    pub first_failed_at: Option<Timestamp>,
+    pub next_attempt_at: Option<Timestamp>,
+    pub quarantined_at: Option<Timestamp>,
+    /// The numbers of the first rows of its key that wait behind it.
+    pub behind: Vec<i64>,
+}
+
 /// A call to the outside.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
@@ -122,6 +139,50 @@ impl Conn<'_> {
         static EVENTS: Statement = Statement::new(concat_events!("aggregate_id = $1"));
         let rows = self.query(&EVENTS, vec![id.into(), limit.into()]).await?;
         rows.iter().map(event).collect()
+    }
+
+    /// A row of the outbox that is parked or in quarantine.
+    pub async fn outbox_failure(&mut self, seq: i64) -> Result<Option<OutboxFailure>, StoreError> {
+        static ROW: Statement = Statement::new(
+            "select o.event_id, o.ordering_key, o.headers, o.body, p.attempts, p.first_failed_at, \
+             p.next_attempt_at, p.quarantined_at from chapar.outbox_parked p \
+             join chapar.outbox o on o.seq = p.seq where p.seq = $1",
+        );
+        static BEHIND: Statement = Statement::new(
+            "select seq from chapar.outbox_parked where ordering_key = $1 and seq > $2 \
+             order by seq limit 20",
+        );
+        let rows = self.query(&ROW, vec![seq.into()]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let Some(event) = self.event_of_story(&row.get::<String>(0)?).await? else {
+            return Ok(None);
+        };
+        let ordering_key: Option<String> = row.get(1)?;
+        let args = vec![ordering_key.as_deref().into(), seq.into()];
+        let behind = self.query(&BEHIND, args).await?;
+        Ok(Some(OutboxFailure {
+            event,
+            ordering_key,
+            headers: row.get(2)?,
+            body: row.get(3)?,
+            attempts: row.get(4)?,
+            first_failed_at: row.get(5)?,
+            next_attempt_at: row.get(6)?,
+            quarantined_at: row.get(7)?,
+            behind: behind.iter().map(|row| row.get(0)).collect::<Result<_, _>>()?,
+        }))
+    }
+
+    /// How many events a subscription of the log has not acknowledged yet.
+    pub async fn log_lag(&mut self, subscription: &str) -> Result<i64, StoreError> {
+        static LAG: Statement = Statement::new(
+            "select count(*) from chapar.cursors c join chapar.log l \
+             on l.log_partition = c.log_partition and l.log_offset > c.acked_offset \
+             join chapar.subscriptions s on s.subscription = c.subscription and s.topic = l.topic \
+             where c.subscription = $1",
+        );
+        let rows = self.query(&LAG, vec![subscription.into()]).await?;
+        rows.first().map_or(Ok(0), |row| row.get(0))
     }
 
     /// What consumers did with some events.

@@ -81,7 +81,7 @@ async fn two_programs_that_migrate_at_once_apply_each_step_once() {
     let open = || Store::open(database.url(), &options);
     let (a, b) = (open().await.unwrap(), open().await.unwrap());
     let (a, b) = tokio::join!(a.migrate(), b.migrate());
-    assert_eq!(a.unwrap().len() + b.unwrap().len(), 4);
+    assert_eq!(a.unwrap().len() + b.unwrap().len(), 5);
 }
 
 #[tokio::test]

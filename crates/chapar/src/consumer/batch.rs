@@ -469,6 +469,7 @@ impl Runner {
         for (_, item) in run {
             envelopes.push(item.envelope.clone().map_err(|_| unusable(item))?);
         }
+        cx.stand_at(&first.arrival);
         self.call(&first.arrival.topic, envelopes, unstashing, cx).await?;
         if cx.was_noop() {
             for (_, item) in run {
@@ -559,7 +560,7 @@ impl Runner {
 
 /// The name under which an event is claimed. Two versions of one fact have one, so that a
 /// consumer of both applies whichever comes first, and one that changes over misses neither.
-fn fact(envelope: &Envelope) -> String {
+pub(crate) fn fact(envelope: &Envelope) -> String {
     let twin = envelope.metadata.get(DUAL_PUBLISH_OF).and_then(serde_json::Value::as_str);
     twin.map_or_else(|| envelope.id.to_string(), str::to_owned)
 }

@@ -23,7 +23,7 @@ use crate::cx::Cx;
 use crate::failure::Failure;
 use crate::push::Endpoint;
 
-pub(crate) use batch::Item;
+pub(crate) use batch::{Item, fact};
 pub use gap::{Gap, Missing};
 pub(crate) use runner::Runner;
 
@@ -299,7 +299,7 @@ impl Consumer {
     }
 }
 
-fn undecodable(error: &chapar_core::PayloadError) -> Failure {
+pub(crate) fn undecodable(error: &chapar_core::PayloadError) -> Failure {
     let mut message = error.to_string();
     if let Some(source) = std::error::Error::source(error) {
         message = format!("{message}: {source}");

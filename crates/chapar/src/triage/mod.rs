@@ -5,10 +5,12 @@ mod redact;
 mod sagas;
 mod seek;
 mod svg;
+mod tail;
 mod trace;
 
 pub use find::{Finding, find};
 pub use redact::Redaction;
 pub use sagas::{CANCEL, SagaError, SagaView, Waiting, cancel_saga, retry_saga, view_saga};
 pub use seek::{Seek, SeekError, SeekPreview, SeekTarget, TopicCount};
+pub use tail::{Shown, Tail};
 pub use trace::{Node, Story, story};

@@ -28,7 +28,6 @@ create table chapar.projections (
     projection     text primary key,
     build          bigint not null default 1,
     snapshot_every bigint not null,
-    events         bigint not null default 0,
     -- What somebody has asked for: nothing, 'rebuild', 'tail' (from the last snapshot) or
     -- 'game-day'; and the process that is at it, until when it must have said so again.
     wanted         text,
@@ -41,7 +40,7 @@ create table chapar.projections (
     started_at     timestamptz,
     finished_at    timestamptz,
     outcome        text,
-    seconds        bigint,
+    micros         bigint,
     differences    bigint
 );
 grant select, insert, update, delete on chapar.projections to chapar_engine;

@@ -26,7 +26,6 @@ create table chapar_projections (
     projection     text primary key,
     build          integer not null default 1,
     snapshot_every integer not null,
-    events         integer not null default 0,
     -- What somebody has asked for: nothing, 'rebuild', 'tail' (from the last snapshot) or
     -- 'game-day'; and the process that is at it, until when it must have said so again.
     wanted         text,
@@ -39,7 +38,7 @@ create table chapar_projections (
     started_at     integer,
     finished_at    integer,
     outcome        text,
-    seconds        integer,
+    micros         integer,
     differences    integer
 ) strict, without rowid;
 

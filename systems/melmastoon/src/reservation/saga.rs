@@ -44,7 +44,12 @@ pub(super) fn register_answers(app: App, config: &Config) -> App {
 }
 
 pub(super) fn register_deadlines(app: App) -> App {
-    app.timer(SERVICE, BOOKING, ALLOCATION_DEADLINE, deadline_passed)
+    let does = "the booking is cancelled, unless a room was allocated";
+    app.timer_that(SERVICE, BOOKING, ALLOCATION_DEADLINE, does, deadline_passed).on_cancel(
+        SERVICE,
+        BOOKING,
+        cancelled_by_hand,
+    )
 }
 
 async fn allocated(event: AllocationCommitted, cx: &mut Cx) -> Result<(), Failure> {
@@ -112,6 +117,13 @@ async fn deadline_passed(reservation: String, cx: &mut Cx) -> Result<(), Failure
     match under_way(cx, &reservation).await? {
         Some(saga) if saga.state() == HELD => cancel(saga, Reason::HoldExpired, cx).await,
         _ => Ok(()),
+    }
+}
+
+async fn cancelled_by_hand(reservation: String, cx: &mut Cx) -> Result<(), Failure> {
+    match under_way(cx, &reservation).await? {
+        Some(saga) => cancel(saga, Reason::PropertyRequest, cx).await,
+        None => Ok(()),
     }
 }
 

@@ -1,0 +1,213 @@
+//! Sagas from outside, and stories over services.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use chapar::core::Aggregate;
+use chapar::saga::{Found, Outcome, Saga, SagaKind};
+use chapar::triage::{SagaError, Waiting, cancel_saga, find, retry_saga, story, view_saga};
+use chapar::{App, Consumer, Cx, Draft, Failure, Payload, Running, Tenant};
+
+use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
+use crate::order::HELD;
+
+on_each_store!(
+    a_saga_says_what_it_waits_for_and_is_cancelled_by_its_program,
+    a_saga_that_nobody_can_cancel_is_abandoned_with_what_is_left_to_undo,
+    a_saga_is_tried_again_by_its_dead_letters,
+    a_story_is_a_tree_over_services_with_its_letters,
+    anything_is_found,
+);
+
+const TRIP: SagaKind = SagaKind::new("trip", 1);
+
+async fn begin(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
+    let mut saga = Saga::start(cx, TRIP, &noted.key, "open", noted.n).await?;
+    saga.undo_with("give the seat back", serde_json::json!({}));
+    saga.arm(cx, "departure", Duration::from_secs(600)).await
+}
+
+async fn undo(key: String, cx: &mut Cx) -> Result<(), Failure> {
+    let Found::Active(mut saga) = Saga::<i64>::load(cx, TRIP, &key).await? else { return Ok(()) };
+    for step in saga.compensations() {
+        write_down(Noted { key: step.name, n: 1 }, cx).await?;
+    }
+    saga.end(cx, "cancelled", Outcome::Compensated, "undone").await
+}
+
+async fn depart(_: String, _: &mut Cx) -> Result<(), Failure> {
+    Ok(())
+}
+
+async fn travelling(house: &House, cancellable: bool) -> Running {
+    let app = house.app().consumer("s", Consumer::new("c").on(begin));
+    let app = app.timer_that("s", TRIP, "departure", "the train leaves", depart);
+    let app: App = if cancellable { app.on_cancel("s", TRIP, undo) } else { app };
+    let running = app.start().await.unwrap();
+    house.note("acme", "t1", [1]).await;
+    let store = house.chapar.store();
+    eventually("it is on its way", async || view_saga(store, "trip", "t1").await.is_ok()).await;
+    running
+}
+
+async fn a_saga_says_what_it_waits_for_and_is_cancelled_by_its_program(house: House) {
+    let running = travelling(&house, true).await;
+    let store = house.chapar.store();
+    let view = view_saga(store, "trip", "t1").await.unwrap();
+    assert_eq!(view.history.len(), 2);
+    assert_eq!(view.compensations, ["give the seat back"]);
+    let [Waiting::Timer(timer, Some(declared))] = &view.waits_for[..] else {
+        panic!("{:?}", view.waits_for);
+    };
+    assert_eq!((timer.name.as_str(), declared.does.as_str()), ("departure", "the train leaves"));
+    let nothing = retry_saga(store, "trip", "t1", "ada", "why not").await.unwrap_err();
+    assert!(matches!(nothing, SagaError::NothingToRetry(..)), "{nothing}");
+
+    cancel_saga(store, "trip", "t1", false, "ada", "the guest has called").await.unwrap();
+    eventually("it has ended", async || {
+        view_saga(store, "trip", "t1").await.unwrap().card.outcome.is_some()
+    })
+    .await;
+    let view = view_saga(store, "trip", "t1").await.unwrap();
+    assert_eq!(view.card.outcome.as_deref(), Some("compensated"));
+    assert!(view.waits_for.is_empty() && view.compensations.is_empty(), "{view:?}");
+    assert_eq!(house.applied("give the seat back").await, [1]);
+    let asked = view.history.iter().find(|step| step.note == "the guest has called").unwrap();
+    assert_eq!(asked.cause, "cancellation asked for by ada");
+    let ended = cancel_saga(store, "trip", "t1", false, "ada", "again").await.unwrap_err();
+    assert!(matches!(ended, SagaError::Ended { .. }), "{ended}");
+    let unknown = view_saga(store, "trip", "t9").await.unwrap_err().to_string();
+    assert!(unknown.contains("chapar find t9"), "{unknown}");
+    stop(running).await;
+}
+
+async fn a_saga_that_nobody_can_cancel_is_abandoned_with_what_is_left_to_undo(house: House) {
+    let running = travelling(&house, false).await;
+    let store = house.chapar.store();
+    let refused = cancel_saga(store, "trip", "t1", false, "ada", "x").await.unwrap_err();
+    assert!(refused.to_string().starts_with("CH3026"), "{refused}");
+    let left = cancel_saga(store, "trip", "t1", true, "ada", "by hand").await.unwrap();
+    assert_eq!(left, ["give the seat back"]);
+    let view = view_saga(store, "trip", "t1").await.unwrap();
+    assert_eq!(view.card.outcome.as_deref(), Some("partial"));
+    assert!(view.waits_for.is_empty(), "{:?}", view.waits_for);
+    stop(running).await;
+}
+
+static BROKEN: AtomicBool = AtomicBool::new(true);
+
+async fn a_saga_is_tried_again_by_its_dead_letters(house: House) {
+    async fn begin_and_ask(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
+        let key = noted.key.clone();
+        begin(noted, cx).await?;
+        cx.emit(held(&key)).await
+    }
+    async fn answer(event: std::sync::Arc<chapar::Envelope>, cx: &mut Cx) -> Result<(), Failure> {
+        let noted: Noted = event.payload.parse().map_err(|e| Failure::rule(e.to_string()))?;
+        if noted.key.starts_with("late") && BROKEN.load(Ordering::Relaxed) {
+            return Err(Failure::rule("not yet"));
+        }
+        write_down(Noted { key: format!("{}:answered", noted.key), n: 1 }, cx).await
+    }
+    let app = house.app().consumer("s", Consumer::new("c").on(begin_and_ask));
+    let app = app.consumer("t", Consumer::new("d").on_any(&[HELD], answer));
+    let running = app.start().await.unwrap();
+    let store = house.chapar.store();
+    // Both databases run in one program: a key of its own for each.
+    let key = format!("late-{}", house.url.len());
+    house.note("acme", &key, [1]).await;
+    eventually("it has failed", async || house.letters().await.len() == 1).await;
+    let view = view_saga(store, "trip", &key).await.unwrap();
+    let stuck =
+        view.waits_for.iter().any(|w| matches!(w, Waiting::Box(b) if b.error.contains("not yet")));
+    assert!(stuck, "{:?}", view.waits_for);
+    BROKEN.store(false, Ordering::Relaxed);
+    let set_going = retry_saga(store, "trip", &key, "ada", "mended").await.unwrap();
+    assert_eq!(set_going.len(), 1, "{set_going:?}");
+    let answered = format!("{key}:answered");
+    eventually("answered", async || house.applied(&answered).await == [1]).await;
+    BROKEN.store(true, Ordering::Relaxed);
+    stop(running).await;
+}
+
+fn held(key: &str) -> Draft {
+    let payload = Payload::json(&Noted { key: key.into(), n: 2 }).unwrap();
+    let aggregate = Aggregate { kind: "booking".into(), id: key.into(), version: None };
+    let tenant: Tenant = "acme".parse().unwrap();
+    Draft::new(HELD, tenant, aggregate, payload).idempotency_key(format!("{key}:held"))
+}
+
+async fn first(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
+    cx.emit(held(&noted.key)).await
+}
+
+async fn second(event: std::sync::Arc<chapar::Envelope>, cx: &mut Cx) -> Result<(), Failure> {
+    let noted: Noted = event.payload.parse().map_err(|e| Failure::rule(e.to_string()))?;
+    match noted.key.as_str() {
+        "bad" => Err(Failure::rule("<this> & that")),
+        _ => write_down(noted, cx).await,
+    }
+}
+
+async fn told(house: &House) -> Running {
+    let app = house.app().consumer("s", Consumer::new("c").on(first));
+    let app = app.consumer("t", Consumer::new("d").on_any(&[HELD], second));
+    let running = app.start().await.unwrap();
+    house.note("acme", "good", [1]).await;
+    house.note("acme", "bad", [1]).await;
+    eventually("good is through", async || house.applied("good").await == [2]).await;
+    eventually("bad is not", async || house.letters().await.len() == 1).await;
+    running
+}
+
+async fn correlation(house: &House, key: &str) -> String {
+    let found = find(house.chapar.store(), key).await.unwrap();
+    found[0].next.strip_prefix("chapar trace ").unwrap().to_owned()
+}
+
+async fn a_story_is_a_tree_over_services_with_its_letters(house: House) {
+    let running = told(&house).await;
+    let stores = [house.chapar.store().clone()];
+    let good = story(&stores, &correlation(&house, "good").await).await.unwrap().unwrap();
+    let depths: Vec<_> =
+        good.events.iter().map(|node| (node.depth, node.receptions.len())).collect();
+    assert_eq!(depths, [(0, 1), (1, 1)]);
+    assert_eq!((good.in_boxes(), good.services()), (0, vec!["reservation"]));
+    let json = good.to_json();
+    assert_eq!(json["events"][1]["causation_id"], json["events"][0]["event_id"]);
+    assert!(json["events"][1]["published_ms"].as_f64() >= json["events"][1]["written_ms"].as_f64());
+
+    let bad = story(&stores, &correlation(&house, "bad").await).await.unwrap().unwrap();
+    assert_eq!(bad.in_boxes(), 1);
+    let text = bad.to_text();
+    assert!(text.contains("✗ d: dead letter") && text.contains("<this> & that"), "{text}");
+    assert!(text.contains("   └─ booking.held.v1"), "{text}");
+    let svg = bad.to_svg();
+    assert!(svg.contains("&lt;this&gt; &amp; that") && svg.ends_with("</svg>\n"), "{svg}");
+    assert!(!svg.contains("<this>"));
+    assert!(story(&stores, "nothing").await.unwrap().is_none());
+    stop(running).await;
+}
+
+async fn anything_is_found(house: House) {
+    let running = told(&house).await;
+    let store = house.chapar.store();
+    let correlation = correlation(&house, "bad").await;
+    let stores = [store.clone()];
+    let story = story(&stores, &correlation).await.unwrap().unwrap();
+    let letter = house.letters().await.remove(0);
+    let event = story.events[1].event.event_id.clone();
+    for (wanted, as_what) in [
+        (event.as_str(), "event"),
+        (event.as_str(), "dead letter"),
+        (letter.id.as_str(), "dead letter"),
+        (correlation.as_str(), "correlation"),
+        ("bad", "aggregate"),
+        ("bad:held", "idempotency key"),
+    ] {
+        let found = find(store, wanted).await.unwrap();
+        assert!(found.iter().any(|f| f.found_as == as_what), "{wanted} as {as_what}: {found:?}");
+    }
+    assert_eq!(find(store, "nothing").await.unwrap(), []);
+    stop(running).await;
+}

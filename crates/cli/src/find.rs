@@ -1,0 +1,61 @@
+//! `chapar find`: whatever somebody has in hand.
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use chapar::triage::find;
+
+use crate::output::{Format, bold, dim};
+use crate::trace::open_all;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  chapar find R-1234 --store postgres://localhost/hotel
+  chapar find 'R-1234:held' --store sqlite:hotel.db --format json
+
+It looks for an event id, a correlation id, an aggregate id, an idempotency key, the key of a saga
+and the id of a dead letter. Exit code 1: nothing bears it.";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// What to look for.
+    wanted: String,
+
+    /// The store: sqlite:FILE or postgres://user@host/database; can be given several times.
+    #[arg(
+        long = "store",
+        env = "CHAPAR_STORE",
+        hide_env_values = true,
+        value_name = "URL",
+        required = true
+    )]
+    stores: Vec<String>,
+
+    /// The form of the output.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let mut found = Vec::new();
+        for store in open_all(&args.stores).await? {
+            found.extend(find(&store, &args.wanted).await?);
+        }
+        match args.format {
+            Format::Json => println!("{}", serde_json::to_string_pretty(&found)?),
+            Format::Text => {
+                for finding in &found {
+                    println!("{}  {}", bold(finding.found_as), finding.what);
+                    let at = finding.at.map(|at| at.to_string()).unwrap_or_default();
+                    println!("    {}", dim(&format!("{}, {at}; {}", finding.tenant, finding.next)));
+                }
+                if found.is_empty() {
+                    eprintln!("nothing bears {}", args.wanted);
+                }
+            }
+        }
+        Ok(if found.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    })
+}

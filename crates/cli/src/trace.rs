@@ -1,0 +1,74 @@
+//! `chapar trace`: everything that one request has set in motion.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, bail};
+use chapar::triage::story;
+use chapar::{Store, StoreOptions};
+
+use crate::output::Format;
+
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  chapar trace 0192f3a1-5c1e-7b5a-9d5e-0e2f5d7c9a10 --store postgres://localhost/hotel
+  chapar trace 0192f3a1-5c1e-7b5a-9d5e-0e2f5d7c9a10 --svg booking.svg --store sqlite:hotel.db
+  chapar trace 0192f3a1-5c1e-7b5a-9d5e-0e2f5d7c9a10 --store postgres://a/orders --store postgres://b/billing
+
+Where services have stores of their own, give them all. `chapar find` tells the correlation of an
+event, a booking or an idempotency key.";
+
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The correlation id.
+    correlation: String,
+
+    /// Draw it into this file.
+    #[arg(long, value_name = "FILE")]
+    svg: Option<PathBuf>,
+
+    /// The store: sqlite:FILE or postgres://user@host/database; can be given several times.
+    #[arg(
+        long = "store",
+        env = "CHAPAR_STORE",
+        hide_env_values = true,
+        value_name = "URL",
+        required = true
+    )]
+    stores: Vec<String>,
+
+    /// The form of the output.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        let stores = open_all(&args.stores).await?;
+        let Some(story) = story(&stores, &args.correlation).await? else {
+            let wanted = &args.correlation;
+            bail!("nothing belongs to the correlation {wanted}; `chapar find {wanted}` looks for it as something else");
+        };
+        if let Some(file) = &args.svg {
+            std::fs::write(file, story.to_svg())
+                .with_context(|| format!("cannot write {}", file.display()))?;
+            eprintln!("drawn into {}", file.display());
+        }
+        match args.format {
+            Format::Json => println!("{}", serde_json::to_string_pretty(&story.to_json())?),
+            Format::Text => print!("{}", story.to_text()),
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+pub(crate) async fn open_all(urls: &[String]) -> Result<Vec<Store>> {
+    let mut stores = Vec::with_capacity(urls.len());
+    for url in urls {
+        let store = Store::open(url, &StoreOptions::default()).await?;
+        store.check_schema().await?;
+        stores.push(store);
+    }
+    Ok(stores)
+}
