@@ -12,6 +12,7 @@ pub mod measure;
 mod naive;
 mod place;
 pub mod relay;
+pub mod seek;
 pub mod torture;
 pub mod transport;
 pub mod validate;

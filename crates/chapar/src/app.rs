@@ -274,7 +274,7 @@ impl App {
     }
 
     /// Writes down what others may know of what runs here.
-    async fn declare(&self) -> Result<(), StoreError> {
+    pub(crate) async fn declare(&self) -> Result<(), StoreError> {
         let mut tx = self.chapar.store().begin_engine().await?;
         for (service, consumer) in &self.consumers {
             let (name, topics) = (consumer.name(), consumer.topics());

@@ -78,4 +78,5 @@ page!(Push, "docs/guide/push.md");
 page!(Testing, "docs/guide/testing.md");
 page!(Sagas, "docs/guide/sagas.md");
 page!(Effects, "docs/guide/effects.md");
+page!(ReadModels, "docs/guide/read-models.md");
 page!(Profiles, "docs/guide/profiles.md");

@@ -190,6 +190,7 @@ impl Harness {
         let transport = Arc::new(SqlTransport::new(chapar.store().clone(), "harness"));
         let app = register(App::new(chapar.clone(), transport, "harness"));
         app.check().await?;
+        app.declare().await?;
         let metrics = Metrics::default();
         let parts = app.parts(&metrics, &CancellationToken::new());
         let (waiting, told) = (Vec::new(), Vec::new());

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use chapar_bench::{append, consume, latency, relay, transport, validate};
+use chapar_bench::{append, consume, latency, relay, seek, transport, validate};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -50,6 +50,33 @@ Examples:
   chapar bench transport --transport nats://localhost --format json
   chapar bench transport --bytes 4096 --turn-ms 1000 --rounds 2")]
     Transport(Transport),
+    /// Preview a seek over a long log, against counting its rows.
+    #[command(after_help = "\
+Examples:
+  chapar bench seek
+  chapar bench seek --events 200000 --rounds 3 --format json")]
+    Seek(SeekBench),
+}
+
+#[derive(Args)]
+pub(crate) struct SeekBench {
+    /// How many events lie in the log.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000,
+        value_parser = clap::value_parser!(i64).range(1000..=100_000_000))]
+    events: i64,
+
+    /// An empty PostgreSQL database; a private server when none is given.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+
+    /// How many rounds count.
+    #[arg(long, value_name = "N", default_value_t = 5,
+        value_parser = clap::value_parser!(u64).range(1..=100))]
+    rounds: u64,
+
+    /// The form of the output.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
 }
 
 #[derive(Args)]
@@ -212,6 +239,15 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
                 messages,
             };
             let report = consume::run(&options)?;
+            print(args.format, &report, || report.table())
+        }
+        Command::Seek(args) => {
+            let options = seek::Options {
+                store: args.store,
+                events: args.events,
+                rounds: args.rounds as usize,
+            };
+            let report = seek::run(&options)?;
             print(args.format, &report, || report.table())
         }
         Command::Latency(args) => {

@@ -12,6 +12,7 @@ mod find;
 mod migrate;
 mod outbox;
 mod output;
+mod projections;
 mod push;
 mod relay;
 mod sagas;
@@ -96,6 +97,9 @@ enum Command {
     /// See what sagas wait for, try again what failed of one, or cancel it.
     #[command(subcommand)]
     Sagas(sagas::Command),
+    /// See how read models stand, and build them again.
+    #[command(subcommand)]
+    Projections(projections::Command),
     /// Show everything that one request has set in motion, with its times.
     #[command(after_help = trace::EXAMPLES)]
     Trace(trace::Args),
@@ -150,6 +154,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Outbox(command) => outbox::run(command, config),
         Command::Consumers(command) => consumers::run(command, config),
         Command::Sagas(command) => sagas::run(command),
+        Command::Projections(command) => projections::run(command),
         Command::Trace(args) => trace::run(&args),
         Command::Find(args) => find::run(&args),
         Command::Tail(args) => tail::run(&args, &config),

@@ -3,7 +3,7 @@
 //! A guest books a room. The [reservation] service holds it and runs the booking
 //! saga, [inventory] sells each room at most once per night, [payment]
 //! captures the money, and a confirmed booking opens a [folio](billing), gets a [key](lock) and
-//! a [message](notification). [Analytics](analytics) and [pricing] look on. Each
+//! a [message](notification). [Analytics](analytics), [pricing] and the front desk's [board] look on. Each
 //! service has its own tables and handlers, and hears of the others only by events.
 //!
 //! [`app`] registers them all, [`Generator`] makes guests, and [`audit`] checks by plain SQL
@@ -25,6 +25,7 @@
 pub mod analytics;
 mod audit;
 pub mod billing;
+pub mod board;
 pub mod events;
 pub mod inventory;
 pub mod lock;
@@ -99,6 +100,7 @@ pub fn app(app: App, config: &Config) -> App {
     let app = lock::register(app, config);
     let app = notification::register(app, config);
     let app = analytics::register(app, config);
+    let app = board::register(app, config);
     pricing::register(app, config)
 }
 

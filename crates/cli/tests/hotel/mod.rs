@@ -70,6 +70,10 @@ impl Hotel {
         report
     }
 
+    pub(crate) fn store(&self) -> &str {
+        &self.store
+    }
+
     pub(crate) fn books(&self) -> Books {
         Books { store: self.store.clone(), file: self.file.clone() }
     }
@@ -136,6 +140,23 @@ impl Books {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 }
+
+impl Books {
+    /// Changes something behind the hotel's back.
+    pub(crate) fn run(&self, statement: &str) {
+        let output = match &self.file {
+            Some(file) => Command::new("python3")
+                .args(["-c", SQLITE_RUN, &file.display().to_string(), statement])
+                .output(),
+            None => Command::new("psql").args([&self.store, "-Atqc", statement]).output(),
+        };
+        let output = output.unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+const SQLITE_RUN: &str = "import sqlite3, sys; db = sqlite3.connect(sys.argv[1]); \
+    db.execute(sys.argv[2]); db.commit()";
 
 const SQLITE: &str =
     "import sqlite3, sys; print(sqlite3.connect(sys.argv[1]).execute(sys.argv[2]).fetchone()[0])";
