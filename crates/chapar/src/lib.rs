@@ -79,4 +79,5 @@ page!(Testing, "docs/guide/testing.md");
 page!(Sagas, "docs/guide/sagas.md");
 page!(Effects, "docs/guide/effects.md");
 page!(ReadModels, "docs/guide/read-models.md");
+page!(Triage, "docs/guide/triage.md");
 page!(Profiles, "docs/guide/profiles.md");

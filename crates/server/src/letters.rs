@@ -2,8 +2,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use chapar::StoreError;
-use chapar::sql::AuditEntry;
+use chapar::triage::{Letters, Operator, TriageError};
 use serde_json::json;
 
 use crate::console::Console;
@@ -15,10 +14,12 @@ pub(crate) async fn retry(
     wants: Wants,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    if !request_replay(&console, &id).await.map_err(wants.store_failed())? {
-        const NOT_OPEN: &str =
-            "There is no open dead letter of this id. It may be on its way again already.";
-        return Err(wants.problem(StatusCode::CONFLICT, NOT_OPEN));
+    // Nobody signs in yet, so nobody is known by name.
+    let by = Operator { name: "console", reason: "" };
+    match Letters::of(console.chapar().store()).retry(&id, by).await {
+        Ok(()) => {}
+        Err(TriageError::Store(error)) => return Err(wants.store_failed()(error)),
+        Err(refused) => return Err(wants.problem(StatusCode::CONFLICT, why(&refused))),
     }
     console.live().expire().await;
     Ok(match wants {
@@ -29,22 +30,20 @@ pub(crate) async fn retry(
     })
 }
 
-async fn request_replay(console: &Console, id: &str) -> Result<bool, StoreError> {
-    let store = console.chapar().store();
-    let mut tx = store.begin_engine().await?;
-    if !tx.conn().request_replay(id).await? {
-        return Ok(false);
+fn why(refused: &TriageError) -> &'static str {
+    match refused {
+        TriageError::Poison(_) => {
+            "This dead letter is poison, which is never replayed. Quarantine or delete it, or \
+             classify it anew, with `chapar dlq`."
+        }
+        TriageError::Unfixed { .. } => {
+            "No fix is recorded for this dead letter, and its class asks for one. Record it with \
+             `chapar dlq classify`."
+        }
+        TriageError::Forgotten(_) => {
+            "This dead letter is older than what the inbox remembers, so its event could be applied \
+             twice. `chapar dlq replay --reapply` does it."
+        }
+        _ => "There is no open dead letter of this id. It may be on its way again already.",
     }
-    let entry = AuditEntry {
-        // Nobody signs in yet, so nobody is known by name.
-        actor: "console",
-        action: "dead_letter.retry",
-        target: id,
-        reason: "",
-        detail: "{}",
-    };
-    tx.conn().audit(&entry).await?;
-    tx.commit().await?;
-    store.nudge();
-    Ok(true)
 }

@@ -31,11 +31,14 @@ mod survey;
 mod value;
 
 pub use append::{Append, Appended};
-pub use audit::AuditEntry;
+pub use audit::{AuditEntry, AuditFilter, AuditLine};
 pub use broker::Subscribed;
 pub use conn::{Conn, Tx};
 pub use cutover::TopicReader;
-pub use deadletter::{DeadLetter, NewDeadLetter, Parked};
+pub use deadletter::{
+    DeadLetter, EditedLetter, LetterCount, LetterCursor, LetterFailure, LetterFilter, LetterGroup,
+    NewDeadLetter, Parked, ReplayRun,
+};
 pub use declared::{DeclaredConsumer, DeclaredTimer};
 pub use effect::{DueEffect, NewEffect};
 pub use error::StoreError;

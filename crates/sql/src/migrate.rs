@@ -65,6 +65,13 @@ fn own() -> Vec<Migration> {
             additive: true,
         },
         Migration {
+            version: 7,
+            name: "letters",
+            postgres: include_str!("../migrations/postgres/0007_letters.sql").into(),
+            sqlite: include_str!("../migrations/sqlite/0007_letters.sql").into(),
+            additive: true,
+        },
+        Migration {
             version: 8,
             name: "projections",
             postgres: include_str!("../migrations/postgres/0008_projections.sql").into(),

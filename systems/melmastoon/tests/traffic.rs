@@ -5,6 +5,7 @@ mod common;
 
 use std::time::Duration;
 
+use chapar::triage::{Letters, Operator};
 use common::{Hotel, on_both, stop, until};
 use melmastoon::{Generator, Vendors, audit, notification};
 use tokio_util::sync::CancellationToken;
@@ -28,9 +29,8 @@ async fn the_first_guest_leaves_one_dead_letter_that_can_be_mended_and_replayed(
     notification::add_template(&hotel.chapar, "is", "confirmed", "Bókun þín er staðfest")
         .await
         .unwrap();
-    let mut tx = hotel.chapar.store().begin_engine().await.unwrap();
-    assert!(tx.conn().request_replay(id).await.unwrap());
-    tx.commit().await.unwrap();
+    let by = Operator { name: "test", reason: "the template was added" };
+    Letters::of(hotel.chapar.store()).retry(id, by).await.unwrap();
     until("the replayed message", async || {
         hotel.told("notification.message.dispatched", "res_1_000000").await == 1
     })

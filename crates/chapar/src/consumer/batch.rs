@@ -330,11 +330,12 @@ impl Runner {
             }
             None => return Err(unusable(going[0].1)),
         };
+        let mut left = Vec::new();
         let mut todo = Vec::with_capacity(going.len());
         for (index, item) in going {
             if item.envelope.is_ok() && !fresh.remove(&item.arrival.event_id) {
                 done.duplicates += 1;
-                self.leave_box(&mut cx, item).await?;
+                self.leave_box(&mut cx, item, &mut left).await?;
                 continue;
             }
             if turns.old.contains(&index) && item.envelope.is_ok() {
@@ -345,7 +346,7 @@ impl Runner {
             if repeated.contains(item.arrival.event_id.as_str()) {
                 done.duplicates += 1;
                 cx.tx().conn().set_result(consumer, &item.arrival.event_id, "repeated").await?;
-                self.leave_box(&mut cx, item).await?;
+                self.leave_box(&mut cx, item, &mut left).await?;
                 continue;
             }
             todo.push((index, item));
@@ -362,10 +363,11 @@ impl Runner {
                 if item.arrival.ordering_key.as_ref().is_some_and(|key| flagged.contains(key)) {
                     cx.tx().conn().set_result(consumer, &item.arrival.event_id, "flagged").await?;
                 }
-                self.leave_box(&mut cx, item).await?;
+                self.leave_box(&mut cx, item, &mut left).await?;
                 done.applied += 1;
             }
         }
+        cx.tx().conn().close_applied_letters(left).await?;
         cx.flush().await?;
         Ok(cx.into_tx())
     }
@@ -544,12 +546,18 @@ impl Runner {
         Ok(())
     }
 
-    async fn leave_box(&self, cx: &mut Cx, item: &Item) -> Result<(), Failure> {
+    /// Takes an item out of its box; letters are closed together, in `left`.
+    async fn leave_box(
+        &self,
+        cx: &mut Cx,
+        item: &Item,
+        left: &mut Vec<String>,
+    ) -> Result<(), Failure> {
         if item.released.is_some() {
             self.fill(cx.tx(), item).await?;
         }
         match &item.released {
-            Some(Release::Letter(id)) => cx.tx().conn().close_dead_letter(id).await?,
+            Some(Release::Letter(id)) => left.push(id.clone()),
             Some(Release::Parked(id)) => cx.tx().conn().unpark(*id).await?,
             Some(Release::Stash(id)) => cx.tx().conn().remove_stashed(*id).await?,
             None => {}

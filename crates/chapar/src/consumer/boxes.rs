@@ -1,14 +1,22 @@
 //! What becomes of an event that failed: tried again, stashed, or put among the dead letters.
 
-use chapar_core::machine::failure::FailurePolicy;
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use chapar_core::machine::failure::{FailureClass, FailurePolicy};
+use chapar_core::machine::fingerprint::{fingerprint, shape};
 use chapar_core::machine::retry::Next;
-use chapar_sql::{Arrival, NewDeadLetter};
+use chapar_sql::{Arrival, LetterFailure, NewDeadLetter};
+use futures_util::future::join_all;
 use jiff::Timestamp;
 use tracing::{error, warn};
 
 use crate::consumer::batch::{Applied, Failed, Item, Release};
 use crate::consumer::runner::Runner;
 use crate::failure::Failure;
+
+/// How long letters are delivered before the runner looks around.
+const RELEASE_FOR: Duration = Duration::from_secs(2);
 
 /// What the runner does with the items of a failed key.
 pub(crate) enum Verdict {
@@ -118,7 +126,8 @@ impl Runner {
         let mut tx = self.chapar.store().begin_engine().await?;
         match &item.released {
             Some(Release::Letter(id)) => {
-                tx.conn().reopen_dead_letter(id, failure.message(), now).await?;
+                let (topic, failure) = (&item.arrival.topic, self.how(item, failure));
+                tx.conn().reopen_dead_letter(id, consumer, topic, &failure, now).await?;
             }
             released => {
                 let letter = self.letter(item, failure, first, now);
@@ -150,13 +159,22 @@ impl Runner {
             id: self.chapar.new_id().to_string(),
             consumer: self.consumer.name.clone(),
             arrival: Arrival::clone(&item.arrival),
-            kind: failure.kind().as_str().to_owned(),
-            error: failure.message().to_owned(),
-            fingerprint: fingerprint(&self.consumer.name, failure),
+            failure: self.how(item, failure),
             attempts: item.attempts.max(1),
             first_failed_at: first,
             last_failed_at: now,
             blocks_key: self.parks(item),
+        }
+    }
+
+    fn how(&self, item: &Item, failure: &Failure) -> LetterFailure {
+        let (kind, shape) = (failure.kind(), shape(failure.message()));
+        LetterFailure {
+            kind: kind.as_str().to_owned(),
+            error: failure.message().to_owned(),
+            fingerprint: fingerprint(&self.consumer.name, &item.arrival.topic, kind, &shape),
+            class: kind.class().map(FailureClass::as_str).map(str::to_owned),
+            shape,
         }
     }
 
@@ -182,8 +200,6 @@ impl Runner {
         const AT_ONCE: i64 = 100;
         let consumer = &self.consumer.name;
         let mut tx = self.chapar.store().begin_read().await?;
-        let letters = tx.conn().replay_requests(consumer, AT_ONCE).await?;
-        let keys = tx.conn().released_keys(consumer, AT_ONCE).await?;
         let started = tx.conn().stash_of_started(consumer, AT_ONCE).await?;
         let expired = tx.conn().stash_expired(consumer, self.chapar.clock().now()).await?;
         tx.rollback().await?;
@@ -192,21 +208,68 @@ impl Runner {
         }
         for stashed in started {
             let item = self.released(stashed.arrival, Release::Stash(stashed.id)).await;
-            self.apply_released(item).await?;
+            self.apply_released(vec![item]).await?;
         }
-        for letter in letters {
-            let item = self.released(letter.arrival, Release::Letter(letter.id)).await;
-            self.apply_released(item).await?;
-        }
+        // Not for ever: somebody may want the consumer to rest, and followers wait for their turn.
+        let began = Instant::now();
+        while self.release_letters().await? && began.elapsed() < RELEASE_FOR {}
+        let mut tx = self.chapar.store().begin_read().await?;
+        let keys = tx.conn().released_keys(consumer, AT_ONCE).await?;
+        tx.rollback().await?;
         for key in keys {
             while let Some((id, arrival)) = self.next_parked(&key).await? {
                 let item = self.released(arrival, Release::Parked(id)).await;
-                if !self.apply_released(item).await? {
+                if !self.apply_released(vec![item]).await? {
                     break;
                 }
             }
         }
         Ok(())
+    }
+
+    /// Delivers letters again, in as many transactions at a time as there are lanes. Says whether
+    /// there may be more.
+    async fn release_letters(&self) -> Result<bool, Failure> {
+        let (lanes, together) = (self.consumer.lanes.max(1), self.consumer.together().max(1));
+        let mut tx = self.chapar.store().begin_read().await?;
+        let limit = lanes * together;
+        let letters = tx.conn().replay_requests(&self.consumer.name, limit as i64).await?;
+        tx.rollback().await?;
+        let more = letters.len() == limit;
+        let mut items = Vec::with_capacity(letters.len());
+        for letter in letters {
+            items.push(self.released(letter.to_deliver(), Release::Letter(letter.id)).await);
+        }
+        // Letters of one key stay in the order in which they were buried, in one lane; letters of
+        // one tenant are neighbours, because changing the tenant costs round trips.
+        items.sort_by(|a, b| a.arrival.tenant.cmp(&b.arrival.tenant));
+        let share = items.len().div_ceil(lanes).max(1);
+        let mut batches: Vec<Vec<Item>> = vec![Vec::new(); lanes];
+        let mut lane_of: HashMap<String, usize> = HashMap::new();
+        for (place, item) in items.into_iter().enumerate() {
+            let lane = match &item.arrival.ordering_key {
+                Some(key) => *lane_of.entry(key.clone()).or_insert(place / share),
+                None => place / share,
+            };
+            batches[lane].push(item);
+        }
+        for batch in &mut batches {
+            // A key's letters must be neighbours, too, and a key belongs to one tenant.
+            batch.sort_by(|a, b| {
+                let key = |item: &Item| item.arrival.ordering_key.clone();
+                a.arrival.tenant.cmp(&b.arrival.tenant).then_with(|| key(a).cmp(&key(b)))
+            });
+        }
+        let lane = async |batch: Vec<Item>| -> Result<(), Failure> {
+            for together in batch.chunks(together) {
+                self.apply_released(together.to_vec()).await?;
+            }
+            Ok(())
+        };
+        for applied in join_all(batches.into_iter().map(lane)).await {
+            applied?;
+        }
+        Ok(more)
     }
 
     async fn next_parked(&self, key: &str) -> Result<Option<(i64, Arrival)>, Failure> {
@@ -216,30 +279,19 @@ impl Runner {
         Ok(parked.map(|parked| (parked.id, parked.arrival)))
     }
 
-    /// One attempt: an event that fails again goes back into the box.
-    async fn apply_released(&self, item: Item) -> Result<bool, Failure> {
+    /// One attempt: what fails again goes back into the box. What follows it in its key stays
+    /// asked for. Says whether all went well.
+    async fn apply_released(&self, items: Vec<Item>) -> Result<bool, Failure> {
         let (mut applied, mut failed) = (Applied::default(), Vec::new());
-        self.apply(vec![item], &mut applied, &mut failed).await;
+        self.apply(items, &mut applied, &mut failed).await;
         self.metrics.add_applied(applied.applied);
         self.metrics.add_duplicates(applied.duplicates);
-        let Some(Failed { mut item, failure, .. }) = failed.pop() else { return Ok(true) };
+        let well = failed.is_empty();
         let now = self.chapar.clock().now();
-        item.attempts += 1;
-        self.bury(&item, &failure, now, now).await?;
-        Ok(false)
-    }
-}
-
-/// Failures that differ only in ids and numbers are one failure.
-fn fingerprint(consumer: &str, failure: &Failure) -> String {
-    let mut shape = String::new();
-    for word in failure.message().split_whitespace() {
-        if word.chars().any(|c| c.is_ascii_digit()) {
-            shape.push('#');
-        } else {
-            shape.push_str(word);
+        for Failed { mut item, failure, .. } in failed {
+            item.attempts += 1;
+            self.bury(&item, &failure, now, now).await?;
         }
-        shape.push(' ');
+        Ok(well)
     }
-    format!("{consumer}|{}|{}", failure.kind().as_str(), shape.trim_end())
 }

@@ -128,11 +128,9 @@ impl Runner {
                         warn!(consumer = runner.consumer.name, %failure, "cannot look into the boxes");
                     }
                 };
-                // A service outside may take its time, and the other keys do not wait for it.
-                match self.consumer.outside.is_empty() {
-                    true => release.await,
-                    false => round.releasing = Some(tokio::spawn(release)),
-                }
+                // A hundred thousand letters, or a service outside, take their time, and the
+                // other keys do not wait for them.
+                round.releasing = Some(tokio::spawn(release));
             }
         }
         if round.noted.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {

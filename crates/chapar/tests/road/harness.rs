@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chapar::core::dialect::{Dialect, Melmastoon};
+use chapar::core::machine::failure::FailureClass;
 use chapar::core::port::{Outgoing, Transport};
 use chapar::sql::{Backend, SqlTransport, Value};
+use chapar::triage::{LetterFilter, Letters, Operator};
 use chapar::{
     App, Chapar, Consumer, Cx, Event, Failure, Producer, Profile, Running, Store, StoreOptions,
     Tenant,
@@ -138,9 +140,11 @@ impl House {
     }
 
     pub(crate) async fn replay(&self, id: &str) {
-        let mut tx = self.chapar.store().begin_engine().await.unwrap();
-        assert!(tx.conn().request_replay(id).await.unwrap());
-        tx.commit().await.unwrap();
+        let letters = Letters::of(self.chapar.store());
+        let by = Operator { name: "house", reason: "mended" };
+        let (one, bug) = (LetterFilter::one(id), FailureClass::ConsumerBug);
+        letters.classify(&one, Some(bug), Some("mended"), by).await.unwrap();
+        letters.retry(id, by).await.unwrap();
     }
 
     pub(crate) fn dialect(&self) -> impl Dialect {

@@ -12,6 +12,7 @@ mod flow;
 mod gaps;
 mod harness;
 mod inbox;
+mod letters;
 mod messages;
 mod nats;
 mod order;

@@ -5,6 +5,7 @@
 
 pub mod breaker;
 pub mod failure;
+pub mod fingerprint;
 pub mod flight;
 pub mod lanes;
 pub mod lease;

@@ -6,7 +6,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
 use chapar::core::dialect::Melmastoon;
-use chapar::sql::{Arrival, HistoryEntry, NewDeadLetter, SagaRow};
+use chapar::sql::{Arrival, HistoryEntry, LetterFailure, NewDeadLetter, SagaRow};
 use chapar::{Chapar, Metrics, Profile, Store, StoreOptions};
 use chapar_server::{Console, Facts};
 use http_body_util::BodyExt;
@@ -100,9 +100,13 @@ pub(crate) async fn bury(store: &Store, id: &str, reason: &str) {
             headers: "[]".into(),
             body: bytes::Bytes::from_static(b"{}"),
         },
-        kind: "rule_violation".into(),
-        error: reason.into(),
-        fingerprint: "f".into(),
+        failure: LetterFailure {
+            kind: "rule_violation".into(),
+            error: reason.into(),
+            shape: reason.into(),
+            fingerprint: "f".into(),
+            class: None,
+        },
         attempts: 7,
         first_failed_at: Timestamp::now(),
         last_failed_at: Timestamp::now(),

@@ -6,7 +6,7 @@ use crate::error::StoreError;
 use crate::outbox::Keep;
 use crate::store::{Backend, Store};
 
-/// How long a dead letter lies before it is given up.
+/// How long a dead letter is kept after it was closed, and never less than until it is exported.
 const DEAD_LETTERS: Duration = Duration::from_secs(14 * 24 * 3600);
 const HOUR: Duration = Duration::from_secs(3600);
 /// How many rows go in one transaction.
@@ -43,12 +43,15 @@ impl Store {
     /// Forgets what is older than `keep` says; returns how many rows of the inbox and how many
     /// intents. How far a consumer is with its keys is not forgotten.
     pub(crate) async fn keep_inbox(&self, keep: &Keep) -> Result<(i64, i64), StoreError> {
-        let (inbox, intents) = match self.backend() {
+        let (inbox, intents, letters) = match self.backend() {
             Backend::Postgres => (
                 "delete from chapar.inbox where ctid = any(array(select ctid from chapar.inbox \
                  where processed_at < clock_timestamp() - $1 * interval '1 microsecond' limit $2))",
                 "delete from chapar.inbox_intents where ctid = any(array(select ctid from chapar.inbox_intents \
                  where created_at < clock_timestamp() - $1 * interval '1 microsecond' limit $2))",
+                "delete from chapar.dead_letters where id = any(array(select id from chapar.dead_letters \
+                 where status = 'closed' and exported_at is not null \
+                 and closed_at < clock_timestamp() - $1 * interval '1 microsecond' limit $2))",
             ),
             Backend::Sqlite => (
                 "delete from chapar_inbox where (consumer, event_id) in (select consumer, event_id \
@@ -57,8 +60,13 @@ impl Store {
                 "delete from chapar_inbox_intents where (consumer, tenant, idempotency_key) in ( \
                  select consumer, tenant, idempotency_key from chapar_inbox_intents \
                  where created_at < cast(unixepoch('subsec') * 1000000 as integer) - $1 limit $2)",
+                "delete from chapar_dead_letters where id in (select id from chapar_dead_letters \
+                 where status = 'closed' and exported_at is not null \
+                 and closed_at < cast(unixepoch('subsec') * 1000000 as integer) - $1 limit $2)",
             ),
         };
+        // An open letter waits for somebody, however long that takes.
+        self.forget(letters, DEAD_LETTERS).await?;
         Ok((self.forget(inbox, keep.inbox).await?, self.forget(intents, keep.responses).await?))
     }
 

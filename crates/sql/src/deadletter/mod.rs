@@ -1,5 +1,9 @@
+mod runs;
+mod triage;
+
 use std::collections::HashSet;
 
+use bytes::Bytes;
 use jiff::Timestamp;
 
 use crate::conn::Conn;
@@ -8,6 +12,9 @@ use crate::inbox::Arrival;
 use crate::statement::Statement;
 use crate::value::Row;
 
+pub use runs::ReplayRun;
+pub use triage::{LetterCount, LetterCursor, LetterFilter, LetterGroup};
+
 /// An event that failed for good, on its way into the box.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
@@ -15,9 +22,7 @@ pub struct NewDeadLetter {
     pub id: String,
     pub consumer: String,
     pub arrival: Arrival,
-    pub kind: String,
-    pub error: String,
-    pub fingerprint: String,
+    pub failure: LetterFailure,
     pub attempts: u32,
     pub first_failed_at: Timestamp,
     pub last_failed_at: Timestamp,
@@ -25,20 +30,62 @@ pub struct NewDeadLetter {
     pub blocks_key: bool,
 }
 
-/// An event in the box.
+/// How an event failed.
+#[derive(Debug, Clone)]
+#[allow(missing_docs, reason = "the fields are those of the table")]
+pub struct LetterFailure {
+    pub kind: String,
+    /// The error with its causes.
+    pub error: String,
+    /// The error without what differs from one event to the next.
+    pub shape: String,
+    /// The group it belongs to.
+    pub fingerprint: String,
+    /// What is behind it, where the kind says so.
+    pub class: Option<String>,
+}
+
+/// An event in the box, or one that was.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct DeadLetter {
     pub id: String,
     pub consumer: String,
+    /// The event as it came.
     pub arrival: Arrival,
     pub kind: String,
     pub error: String,
+    pub fingerprint: String,
     pub attempts: i64,
     pub first_failed_at: Timestamp,
     pub last_failed_at: Timestamp,
+    /// `open`, `replay` while its consumer is asked to try again, `closed`.
     pub status: String,
+    /// How many events of its key wait behind it.
     pub followers: i64,
+    pub blocks_key: bool,
+    pub class: Option<String>,
+    /// Why it may be replayed now, where its class asks for that.
+    pub fix: Option<String>,
+    /// What is delivered instead of the original.
+    pub edited: Option<EditedLetter>,
+    /// The last run that asked for its replay.
+    pub run: Option<String>,
+    /// `applied`, `quarantined` or `deleted`, once it is closed.
+    pub outcome: Option<String>,
+    pub note: Option<String>,
+    pub closed_by: Option<String>,
+    pub closed_at: Option<Timestamp>,
+}
+
+/// What somebody made of an event that failed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the fields are those of the table")]
+pub struct EditedLetter {
+    pub headers: String,
+    pub body: Bytes,
+    pub by: String,
+    pub at: Timestamp,
 }
 
 /// A follower that waits behind a dead letter of its key.
@@ -49,22 +96,47 @@ pub struct Parked {
     pub arrival: Arrival,
 }
 
+/// The columns that [`letter`] reads, with how the followers are counted.
+macro_rules! letters {
+    ($followers:literal, $rest:literal) => {
+        Statement::new(concat!(
+            "select id, consumer, kind, error, attempts, first_failed_at, last_failed_at, status, ",
+            $followers,
+            ", event_id, tenant, topic, log_partition, log_offset, headers, body, ordering_key, \
+             fingerprint, blocks_key, class, fix, edited_headers, edited_body, edited_by, edited_at, \
+             run, outcome, note, closed_by, closed_at from chapar.dead_letters d ",
+            $rest
+        ))
+    };
+    ($rest:literal) => {
+        letters!(
+            "(select count(*) from chapar.parked p where p.consumer = d.consumer \
+             and p.ordering_key = d.ordering_key)",
+            $rest
+        )
+    };
+}
+use letters;
+
 impl Conn<'_> {
     /// Puts an event into the box; doing it again for the same place changes nothing.
     pub async fn bury(&mut self, letter: &NewDeadLetter) -> Result<(), StoreError> {
         static BURY: Statement = Statement::new(
             "insert into chapar.dead_letters (id, consumer, event_id, tenant, topic, log_partition, \
-             log_offset, headers, body, ordering_key, kind, error, fingerprint, attempts, \
+             log_offset, headers, body, ordering_key, kind, error, fingerprint, class, attempts, \
              first_failed_at, last_failed_at, blocks_key) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, \
-             $10, $11, $12, $13, $14, $15, $16, $17) on conflict do nothing",
+             $10, $11, $12, $13, $14, $15, $16, $17, $18) on conflict do nothing",
         );
+        let failure = &letter.failure;
+        self.know_group(&letter.consumer, &letter.arrival.topic, failure).await?;
         let mut args = vec![(&letter.id).into(), (&letter.consumer).into()];
         args.extend(letter.arrival.columns());
         args.extend([
             letter.arrival.ordering_key.as_deref().into(),
-            (&letter.kind).into(),
-            (&letter.error).into(),
-            (&letter.fingerprint).into(),
+            (&failure.kind).into(),
+            (&failure.error).into(),
+            (&failure.fingerprint).into(),
+            failure.class.as_deref().into(),
             letter.attempts.into(),
             letter.first_failed_at.into(),
             letter.last_failed_at.into(),
@@ -121,25 +193,12 @@ impl Conn<'_> {
     /// The newest open dead letters of all consumers, with how many followers wait.
     pub async fn open_dead_letters(&mut self, limit: i64) -> Result<Vec<DeadLetter>, StoreError> {
         // Chosen by id first: sorting all open letters would carry their bodies along.
-        static OPEN: Statement = Statement::new(
-            "select id, consumer, kind, error, attempts, first_failed_at, last_failed_at, status, \
-             (select count(*) from chapar.parked p where p.consumer = d.consumer \
-              and p.ordering_key = d.ordering_key), \
-             event_id, tenant, topic, log_partition, log_offset, headers, body, ordering_key \
-             from chapar.dead_letters d where id in (select id from chapar.dead_letters \
-             where status <> 'closed' order by last_failed_at desc limit $1) \
-             order by last_failed_at desc",
+        static OPEN: Statement = letters!(
+            "where id in (select id from chapar.dead_letters where status <> 'closed' \
+             order by last_failed_at desc, id desc limit $1) order by last_failed_at desc, id desc"
         );
         let rows = self.query(&OPEN, vec![limit.into()]).await?;
         rows.iter().map(letter).collect()
-    }
-
-    /// Asks for an open dead letter to be delivered again; false if there is none of this id.
-    pub async fn request_replay(&mut self, id: &str) -> Result<bool, StoreError> {
-        static ASK: Statement = Statement::new(
-            "update chapar.dead_letters set status = 'replay' where id = $1 and status = 'open'",
-        );
-        Ok(self.run(&ASK, vec![id.into()]).await? == 1)
     }
 
     /// The dead letters of a consumer that somebody asked to be delivered again.
@@ -148,35 +207,70 @@ impl Conn<'_> {
         consumer: &str,
         limit: i64,
     ) -> Result<Vec<DeadLetter>, StoreError> {
-        static ASKED: Statement = Statement::new(
-            "select id, consumer, kind, error, attempts, first_failed_at, last_failed_at, status, 0, \
-             event_id, tenant, topic, log_partition, log_offset, headers, body, ordering_key \
-             from chapar.dead_letters where consumer = $1 and status = 'replay' order by id limit $2",
-        );
+        static ASKED: Statement =
+            letters!("0", "where consumer = $1 and status = 'replay' order by id limit $2");
         let rows = self.query(&ASKED, vec![consumer.into(), limit.into()]).await?;
         rows.iter().map(letter).collect()
     }
 
-    /// Closes a dead letter, because its event has been applied.
-    pub async fn close_dead_letter(&mut self, id: &str) -> Result<(), StoreError> {
-        static CLOSE: Statement =
-            Statement::new("update chapar.dead_letters set status = 'closed' where id = $1");
-        self.run(&CLOSE, vec![id.into()]).await?;
+    /// Closes dead letters, because their events have been applied.
+    pub async fn close_applied_letters(&mut self, ids: Vec<String>) -> Result<(), StoreError> {
+        static CLOSE: Statement = Statement::new(
+            "update chapar.dead_letters set status = 'closed', outcome = 'applied', \
+             closed_at = clock_timestamp() where id = any($1) and status <> 'closed'",
+        );
+        if !ids.is_empty() {
+            self.run(&CLOSE, vec![ids.into()]).await?;
+        }
         Ok(())
     }
 
-    /// Puts a dead letter back into the box, because its replay failed.
+    /// Puts a dead letter back into the box, because its replay failed. A fix that did not help
+    /// is none.
     pub async fn reopen_dead_letter(
         &mut self,
         id: &str,
-        error: &str,
+        consumer: &str,
+        topic: &str,
+        failure: &LetterFailure,
         now: Timestamp,
     ) -> Result<(), StoreError> {
         static REOPEN: Statement = Statement::new(
-            "update chapar.dead_letters set status = 'open', error = $2, last_failed_at = $3, \
-             attempts = attempts + 1 where id = $1",
+            "update chapar.dead_letters set status = 'open', kind = $2, error = $3, \
+             fingerprint = $4, last_failed_at = $5, attempts = attempts + 1, fix = null, \
+             fixed = $6 where id = $1 and status = 'replay'",
         );
-        self.run(&REOPEN, vec![id.into(), error.into(), now.into()]).await?;
+        self.know_group(consumer, topic, failure).await?;
+        let args = vec![
+            id.into(),
+            (&failure.kind).into(),
+            (&failure.error).into(),
+            (&failure.fingerprint).into(),
+            now.into(),
+            false.into(),
+        ];
+        self.run(&REOPEN, args).await?;
+        Ok(())
+    }
+
+    async fn know_group(
+        &mut self,
+        consumer: &str,
+        topic: &str,
+        failure: &LetterFailure,
+    ) -> Result<(), StoreError> {
+        static KNOW: Statement = Statement::new(
+            "insert into chapar.dead_letter_groups (fingerprint, consumer, topic, kind, shape) \
+             values ($1, $2, $3, $4, $5) on conflict do nothing",
+        );
+        let args = vec![
+            (&failure.fingerprint).into(),
+            consumer.into(),
+            topic.into(),
+            (&failure.kind).into(),
+            (&failure.shape).into(),
+        ];
+        self.run(&KNOW, args).await?;
         Ok(())
     }
 
@@ -219,7 +313,25 @@ impl Conn<'_> {
     }
 }
 
+impl DeadLetter {
+    /// What its consumer gets: the event as it came, or as somebody has edited it.
+    pub fn to_deliver(&self) -> Arrival {
+        let mut arrival = self.arrival.clone();
+        if let Some(edited) = &self.edited {
+            arrival.headers = edited.headers.clone();
+            arrival.body = edited.body.clone();
+        }
+        arrival
+    }
+}
+
 fn letter(row: &Row) -> Result<DeadLetter, StoreError> {
+    let edited = match (row.get(21)?, row.get(22)?, row.get(23)?, row.get(24)?) {
+        (Some(headers), Some(body), Some(by), Some(at)) => {
+            Some(EditedLetter { headers, body, by, at })
+        }
+        _ => None,
+    };
     Ok(DeadLetter {
         id: row.get(0)?,
         consumer: row.get(1)?,
@@ -231,5 +343,15 @@ fn letter(row: &Row) -> Result<DeadLetter, StoreError> {
         status: row.get(7)?,
         followers: row.get(8)?,
         arrival: Arrival::from_row(row, 9)?,
+        fingerprint: row.get(17)?,
+        blocks_key: row.get(18)?,
+        class: row.get(19)?,
+        fix: row.get(20)?,
+        edited,
+        run: row.get(25)?,
+        outcome: row.get(26)?,
+        note: row.get(27)?,
+        closed_by: row.get(28)?,
+        closed_at: row.get(29)?,
     })
 }

@@ -1,0 +1,85 @@
+-- What operators do with dead letters: classes and fixes, edits, replays in runs, and the note with
+-- which a letter is closed.
+alter table chapar.dead_letters
+    add column class          text,
+    -- Why it may be replayed now, where its class asks for a fix.
+    add column fix            text,
+    add column fixed          boolean not null default false,
+    -- What is delivered instead of the original, which stays.
+    add column edited_headers text,
+    add column edited_body    bytea,
+    add column edited_by      text,
+    add column edited_at      timestamptz,
+    add column run            text,
+    add column outcome        text,
+    add column note           text,
+    add column closed_by      text,
+    add column closed_at      timestamptz,
+    -- A letter leaves the store only after it has been exported.
+    add column exported_at    timestamptz;
+-- Bodies lie beside the table: a change of status does not copy them, and a count does not read them.
+alter table chapar.dead_letters set (toast_tuple_target = 128);
+
+set local role chapar_engine;
+update chapar.dead_letters set outcome = 'applied', closed_at = last_failed_at where status = 'closed';
+reset role;
+
+-- Counting groups, and listing one of them, reads this index alone.
+create index dead_letters_group on chapar.dead_letters (fingerprint, last_failed_at, id)
+    include (tenant, class, fixed, status, first_failed_at) where status <> 'closed';
+create index dead_letters_tenant on chapar.dead_letters (tenant, last_failed_at, id)
+    include (fingerprint, class) where status <> 'closed';
+create index dead_letters_time on chapar.dead_letters (last_failed_at, id) where status <> 'closed';
+create index dead_letters_asked on chapar.dead_letters (consumer, id) where status = 'replay';
+create index dead_letters_run on chapar.dead_letters (run, status) where run is not null;
+create index dead_letters_closed on chapar.dead_letters (closed_at, id) where status = 'closed';
+
+-- Failures of one consumer, topic and kind that differ only in numbers, ids and quoted values. The
+-- shape is the error without those, so it says nothing about a tenant. Rows are never changed.
+create table chapar.dead_letter_groups (
+    fingerprint text primary key,
+    consumer    text not null,
+    topic       text not null,
+    kind        text not null,
+    shape       text not null
+);
+grant select, insert on chapar.dead_letter_groups to chapar_engine;
+
+-- A letter without its group would be found by no filter, so none can be.
+create function chapar.group_dead_letter() returns trigger
+language plpgsql
+security definer set search_path = pg_catalog
+as $$
+begin
+    insert into chapar.dead_letter_groups (fingerprint, consumer, topic, kind, shape)
+    values (new.fingerprint, new.consumer, new.topic, new.kind, left(new.error, 500))
+    on conflict do nothing;
+    return new;
+end
+$$;
+create trigger dead_letters_grouped after insert on chapar.dead_letters
+    for each row execute function chapar.group_dead_letter();
+
+set local role chapar_engine;
+insert into chapar.dead_letter_groups (fingerprint, consumer, topic, kind, shape)
+select fingerprint, consumer, topic, kind, left(error, 500) from chapar.dead_letters
+on conflict do nothing;
+reset role;
+
+-- Replays of many letters. The cursor moves in the transaction that asks for them, so that a run
+-- that was stopped goes on where it was, and asks for none twice.
+create table chapar.replay_runs (
+    id           text primary key,
+    actor        text not null,
+    reason       text not null,
+    selection    text not null,
+    reapply      boolean not null,
+    started_at   timestamptz not null,
+    cursor_group text not null,
+    cursor_at    timestamptz not null,
+    cursor_id    text not null,
+    asked        bigint not null default 0,
+    refused      bigint not null default 0,
+    finished_at  timestamptz
+);
+grant select, insert, update on chapar.replay_runs to chapar_engine;

@@ -1,0 +1,521 @@
+//! What operators look for among the dead letters, and what they do with them.
+//!
+//! Consumer, topic, kind and error are the same for all letters of a group. A filter first finds
+//! the groups, of which there are few, and then reads indexes that begin with them, so that it
+//! takes no longer among a million letters.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::{DeadLetter, EditedLetter, letter, letters};
+use crate::conn::Conn;
+use crate::error::StoreError;
+use crate::statement::Statement;
+use crate::store::Backend;
+use crate::value::Value;
+
+/// Which open dead letters are meant. What is not set lets everything pass.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LetterFilter {
+    /// Only these, by their ids.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ids: Vec<String>,
+    /// Of one group, by its fingerprint.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub group: Option<String>,
+    /// Of a consumer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub consumer: Option<String>,
+    /// Of a topic.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
+    /// Of a tenant.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
+    /// Of a kind of failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kind: Option<String>,
+    /// A part of the shape of the error, in whatever case.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Of a class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<String>,
+    /// Last failed then or later.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<Timestamp>,
+    /// Last failed before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
+}
+
+/// Letters that failed alike.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct LetterGroup {
+    pub fingerprint: String,
+    pub consumer: String,
+    pub topic: String,
+    pub kind: String,
+    /// How many are in the box.
+    pub letters: i64,
+    /// Of those, how many are asked to be replayed.
+    pub asked: i64,
+    pub first_failed_at: Timestamp,
+    pub last_failed_at: Timestamp,
+    /// The class of those that have one, and whether all have the same.
+    pub class: Option<String>,
+    pub classified: i64,
+    pub mixed: bool,
+    /// How many have a fix recorded.
+    pub fixed: i64,
+    /// The error of the newest.
+    pub error: String,
+}
+
+/// How many letters of a filter are alike in what decides on a replay.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[allow(missing_docs, reason = "the names say it")]
+pub struct LetterCount {
+    pub status: String,
+    pub class: Option<String>,
+    pub fixed: bool,
+    /// The inbox still remembers whether its event was applied.
+    pub remembered: bool,
+    pub letters: i64,
+}
+
+/// How far somebody has gone through the letters of a filter, group by group, oldest first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LetterCursor {
+    /// The group.
+    pub group: String,
+    /// When the last letter had failed.
+    pub at: Timestamp,
+    /// The last letter.
+    pub id: String,
+}
+
+impl Default for LetterCursor {
+    fn default() -> Self {
+        LetterCursor { group: String::new(), at: Timestamp::UNIX_EPOCH, id: String::new() }
+    }
+}
+
+impl LetterFilter {
+    /// One letter.
+    pub fn one(id: impl Into<String>) -> Self {
+        LetterFilter { ids: vec![id.into()], ..LetterFilter::default() }
+    }
+
+    /// Whether it lets every letter pass.
+    pub fn is_empty(&self) -> bool {
+        *self == LetterFilter::default()
+    }
+
+    fn by_group(&self) -> bool {
+        let of_group = [&self.group, &self.consumer, &self.topic, &self.kind, &self.error];
+        of_group.iter().any(|field| field.is_some())
+    }
+
+    fn since(&self) -> Timestamp {
+        self.since.unwrap_or(Timestamp::UNIX_EPOCH)
+    }
+
+    fn until(&self) -> Timestamp {
+        self.until.unwrap_or(Timestamp::MAX)
+    }
+}
+
+fn text(field: &Option<String>) -> Value {
+    field.as_deref().unwrap_or("").into()
+}
+
+impl Conn<'_> {
+    /// The groups that a filter means, sorted.
+    pub async fn letter_groups_of(
+        &mut self,
+        filter: &LetterFilter,
+    ) -> Result<Vec<String>, StoreError> {
+        static GROUPS: Statement = Statement::new(
+            "select fingerprint from chapar.dead_letter_groups where ($1 = '' or fingerprint = $1) \
+             and ($2 = '' or consumer = $2) and ($3 = '' or topic = $3) and ($4 = '' or kind = $4) \
+             and ($5 = '' or lower(shape) like $5 escape '!') order by fingerprint",
+        );
+        let error = filter.error.as_ref().map(|part| {
+            let part = part.to_lowercase().replace('!', "!!");
+            format!("%{}%", part.replace('%', "!%").replace('_', "!_"))
+        });
+        let args = vec![
+            text(&filter.group),
+            text(&filter.consumer),
+            text(&filter.topic),
+            text(&filter.kind),
+            text(&error),
+        ];
+        let mut groups: Vec<String> = self
+            .query(&GROUPS, args)
+            .await?
+            .iter()
+            .map(|row| row.get(0))
+            .collect::<Result<_, StoreError>>()?;
+        // A database sorts by its own rules, and a cursor compares by ours.
+        groups.sort();
+        Ok(groups)
+    }
+
+    /// The newest letters of a filter that failed before `before`, which names the last of the
+    /// page before.
+    pub async fn letters(
+        &mut self,
+        filter: &LetterFilter,
+        before: Option<(Timestamp, String)>,
+        limit: i64,
+    ) -> Result<Vec<DeadLetter>, StoreError> {
+        static BY_ID: Statement =
+            letters!("where id = any($1) order by last_failed_at desc, id desc");
+        let ids = match filter.ids.is_empty() {
+            true => self.letter_ids(filter, before, limit).await?,
+            false => filter.ids.clone(),
+        };
+        self.query(&BY_ID, vec![ids.into()]).await?.iter().map(letter).collect()
+    }
+
+    async fn letter_ids(
+        &mut self,
+        filter: &LetterFilter,
+        before: Option<(Timestamp, String)>,
+        limit: i64,
+    ) -> Result<Vec<String>, StoreError> {
+        static BY_TIME: Statement = Statement::new(
+            "select id from chapar.dead_letters where status <> 'closed' and last_failed_at >= $1 \
+             and last_failed_at <= $2 and (last_failed_at, id) < ($2, $3) \
+             order by last_failed_at desc, id desc limit $4",
+        );
+        static BY_TENANT: Statement = Statement::new(
+            "select id from chapar.dead_letters where status <> 'closed' and last_failed_at >= $1 \
+             and last_failed_at <= $2 and (last_failed_at, id) < ($2, $3) and tenant = $5 \
+             and (not $6 or fingerprint = any($7)) and ($8 = '' or class = $8) \
+             order by last_failed_at desc, id desc limit $4",
+        );
+        // Each group hands in its newest, straight from the index.
+        const BY_GROUP_POSTGRES: &str = "select p.id from unnest($5::text[]) g cross join lateral ( \
+             select d.id, d.last_failed_at from chapar.dead_letters d where d.status <> 'closed' \
+             and d.fingerprint = g and d.last_failed_at >= $1 and d.last_failed_at <= $2 \
+             and (d.last_failed_at, d.id) < ($2, $3) and ($6 = '' or d.class = $6) \
+             order by d.last_failed_at desc, d.id desc limit $4) p \
+             order by p.last_failed_at desc, p.id desc limit $4";
+        const BY_GROUP_SQLITE: &str = "select d.id from json_each($5) g \
+             join chapar_dead_letters d on d.id in (select x.id from chapar_dead_letters x \
+             where x.status <> 'closed' and x.fingerprint = g.value and x.last_failed_at >= $1 \
+             and x.last_failed_at <= $2 and (x.last_failed_at, x.id) < ($2, $3) \
+             and ($6 = '' or x.class = $6) order by x.last_failed_at desc, x.id desc limit $4) \
+             order by d.last_failed_at desc, d.id desc limit $4";
+        let (at, id) = match before {
+            Some((at, id)) if at < filter.until() => (at, id),
+            // Nothing of that moment itself: no id is smaller than the empty one.
+            _ => (filter.until(), String::new()),
+        };
+        let mut args: Vec<Value> = vec![filter.since().into(), at.into(), id.into(), limit.into()];
+        let rows = if filter.tenant.is_some() {
+            let groups = self.letter_groups_of(filter).await?;
+            args.extend([text(&filter.tenant), filter.by_group().into(), groups.into()]);
+            args.push(text(&filter.class));
+            self.query(&BY_TENANT, args).await?
+        } else if filter.by_group() || filter.class.is_some() {
+            args.extend([self.letter_groups_of(filter).await?.into(), text(&filter.class)]);
+            let sql = match self.backend() {
+                Backend::Postgres => BY_GROUP_POSTGRES,
+                Backend::Sqlite => BY_GROUP_SQLITE,
+            };
+            self.fetch(sql, args).await?
+        } else {
+            self.query(&BY_TIME, args).await?
+        };
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// The letters that were closed last, newest first.
+    pub async fn closed_letters(&mut self, limit: i64) -> Result<Vec<DeadLetter>, StoreError> {
+        static CLOSED: Statement = letters!(
+            "where id in (select id from chapar.dead_letters where status = 'closed' \
+             and closed_at is not null order by closed_at desc, id desc limit $1) \
+             order by closed_at desc, id desc"
+        );
+        self.query(&CLOSED, vec![limit.into()]).await?.iter().map(letter).collect()
+    }
+
+    /// A letter, open or closed.
+    pub async fn dead_letter(&mut self, id: &str) -> Result<Option<DeadLetter>, StoreError> {
+        static ONE: Statement = letters!("where id = $1");
+        self.query(&ONE, vec![id.into()]).await?.first().map(letter).transpose()
+    }
+
+    /// The groups with the most letters, counted over those that a filter means.
+    pub async fn letter_groups(
+        &mut self,
+        filter: &LetterFilter,
+        limit: i64,
+    ) -> Result<Vec<LetterGroup>, StoreError> {
+        static COUNT: Statement = Statement::new(
+            "select fingerprint, count(*), count(*) filter (where status = 'replay'), \
+             min(first_failed_at), max(last_failed_at), min(class), max(class), count(class), \
+             count(*) filter (where fixed) from chapar.dead_letters \
+             where status <> 'closed' and last_failed_at >= $1 and last_failed_at < $2 \
+             and ($3 = '' or tenant = $3) and ($4 = '' or class = $4) \
+             and (not $5 or fingerprint = any($6)) group by fingerprint \
+             order by count(*) desc, fingerprint limit $7",
+        );
+        static DESCRIBE: Statement = Statement::new(
+            "select fingerprint, consumer, topic, kind, (select error from chapar.dead_letters d \
+             where d.fingerprint = g.fingerprint and d.status <> 'closed' \
+             order by d.last_failed_at desc, d.id desc limit 1) \
+             from chapar.dead_letter_groups g where fingerprint = any($1)",
+        );
+        let groups = self.letter_groups_of(filter).await?;
+        let args = vec![
+            filter.since().into(),
+            filter.until().into(),
+            text(&filter.tenant),
+            text(&filter.class),
+            filter.by_group().into(),
+            groups.into(),
+            limit.into(),
+        ];
+        let counted = self.query(&COUNT, args).await?;
+        let names = counted.iter().map(|row| row.get(0)).collect::<Result<Vec<String>, _>>()?;
+        let described = self.query(&DESCRIBE, vec![names.into()]).await?;
+        let mut found = Vec::with_capacity(counted.len());
+        for row in &counted {
+            let fingerprint: String = row.get(0)?;
+            let mut group = LetterGroup {
+                consumer: String::new(),
+                topic: String::new(),
+                kind: String::new(),
+                letters: row.get(1)?,
+                asked: row.get(2)?,
+                first_failed_at: row.get(3)?,
+                last_failed_at: row.get(4)?,
+                class: row.get(5)?,
+                mixed: row.get::<Option<String>>(5)? != row.get::<Option<String>>(6)?,
+                classified: row.get(7)?,
+                fixed: row.get(8)?,
+                error: String::new(),
+                fingerprint,
+            };
+            for about in &described {
+                if about.get::<String>(0)? == group.fingerprint {
+                    group.consumer = about.get(1)?;
+                    group.topic = about.get(2)?;
+                    group.kind = about.get(3)?;
+                    group.error = about.get::<Option<String>>(4)?.unwrap_or_default();
+                }
+            }
+            found.push(group);
+        }
+        Ok(found)
+    }
+
+    /// What a filter means, counted by what decides on a replay.
+    pub async fn count_letters(
+        &mut self,
+        filter: &LetterFilter,
+        remembered_since: Timestamp,
+    ) -> Result<Vec<LetterCount>, StoreError> {
+        static COUNT: Statement = Statement::new(
+            "select status, class, fixed, first_failed_at >= $1, count(*) from chapar.dead_letters \
+             where status <> 'closed' and last_failed_at >= $2 and last_failed_at < $3 \
+             and ($4 = '' or tenant = $4) and ($5 = '' or class = $5) \
+             and (not $6 or fingerprint = any($7)) and (not $8 or id = any($9)) \
+             group by 1, 2, 3, 4 order by 1, 2, 3, 4",
+        );
+        let groups = self.letter_groups_of(filter).await?;
+        let args = vec![
+            remembered_since.into(),
+            filter.since().into(),
+            filter.until().into(),
+            text(&filter.tenant),
+            text(&filter.class),
+            filter.by_group().into(),
+            groups.into(),
+            (!filter.ids.is_empty()).into(),
+            filter.ids.clone().into(),
+        ];
+        let count = |row: &crate::Row| {
+            Ok(LetterCount {
+                status: row.get(0)?,
+                class: row.get(1)?,
+                fixed: row.get(2)?,
+                remembered: row.get(3)?,
+                letters: row.get(4)?,
+            })
+        };
+        self.query(&COUNT, args).await?.iter().map(count).collect()
+    }
+
+    /// The next open letters of a filter behind a cursor, which moves on; none at the end.
+    /// `groups` are those of the filter.
+    pub async fn next_letters(
+        &mut self,
+        filter: &LetterFilter,
+        groups: &[String],
+        cursor: &mut LetterCursor,
+        limit: usize,
+    ) -> Result<Vec<String>, StoreError> {
+        static NEXT: Statement = Statement::new(
+            "select id, last_failed_at from chapar.dead_letters where status <> 'closed' \
+             and fingerprint = $1 and (last_failed_at, id) > ($2, $3) and last_failed_at >= $4 \
+             and last_failed_at < $5 and ($6 = '' or tenant = $6) and ($7 = '' or class = $7) \
+             order by last_failed_at, id limit $8",
+        );
+        static NAMED: Statement = Statement::new(
+            "select id from chapar.dead_letters where status <> 'closed' and id = any($1)",
+        );
+        if !filter.ids.is_empty() {
+            // Sorted and taken in slices: the cursor's id is all that is needed.
+            let mut ids = filter.ids.clone();
+            ids.sort();
+            ids.dedup();
+            let from = ids.partition_point(|id| *id <= cursor.id);
+            let slice: Vec<String> = ids[from..].iter().take(limit).cloned().collect();
+            let Some(last) = slice.last() else { return Ok(slice) };
+            cursor.id.clone_from(last);
+            let rows = self.query(&NAMED, vec![slice.into()]).await?;
+            return rows.iter().map(|row| row.get(0)).collect();
+        }
+        let mut found = Vec::new();
+        for group in &groups[groups.partition_point(|group| *group < cursor.group)..] {
+            if *group != cursor.group {
+                *cursor = LetterCursor { group: group.clone(), ..LetterCursor::default() };
+            }
+            let args = vec![
+                group.into(),
+                cursor.at.into(),
+                (&cursor.id).into(),
+                filter.since().into(),
+                filter.until().into(),
+                text(&filter.tenant),
+                text(&filter.class),
+                ((limit - found.len()) as i64).into(),
+            ];
+            for row in self.query(&NEXT, args).await? {
+                (cursor.id, cursor.at) = (row.get(0)?, row.get(1)?);
+                found.push(cursor.id.clone());
+            }
+            if found.len() >= limit {
+                break;
+            }
+        }
+        Ok(found)
+    }
+
+    /// Asks for letters to be delivered again, as far as their class allows it and, unless
+    /// `reapply`, the inbox remembers far enough; returns how many.
+    pub async fn ask_for_replay(
+        &mut self,
+        ids: Vec<String>,
+        run: Option<&str>,
+        remembered_since: Option<Timestamp>,
+    ) -> Result<u64, StoreError> {
+        static ASK: Statement = Statement::new(
+            "update chapar.dead_letters set status = 'replay', run = $2 where id = any($1) \
+             and status = 'open' and (class is null or class = 'vendor_outage' \
+             or (class in ('schema_drift', 'consumer_bug') and fixed)) and first_failed_at >= $3",
+        );
+        let since = remembered_since.unwrap_or(Timestamp::UNIX_EPOCH);
+        self.run(&ASK, vec![ids.into(), run.into(), since.into()]).await
+    }
+
+    /// Says what is behind letters, and whether it was mended; returns how many there were.
+    pub async fn classify_letters(
+        &mut self,
+        ids: Vec<String>,
+        class: Option<&str>,
+        fix: Option<&str>,
+    ) -> Result<u64, StoreError> {
+        static CLASSIFY: Statement = Statement::new(
+            "update chapar.dead_letters set class = $2, fix = $3, fixed = $4 \
+             where id = any($1) and status = 'open'",
+        );
+        let args = vec![ids.into(), class.into(), fix.into(), fix.is_some().into()];
+        self.run(&CLASSIFY, args).await
+    }
+
+    /// Takes letters out of the box for good; their followers go on. With `erase` nothing of
+    /// the events stays but what they were called. Returns how many.
+    pub async fn give_up_letters(
+        &mut self,
+        ids: Vec<String>,
+        erase: bool,
+        actor: &str,
+        note: &str,
+    ) -> Result<u64, StoreError> {
+        static CLOSE: Statement = Statement::new(
+            "update chapar.dead_letters set status = 'closed', outcome = $2, closed_by = $3, \
+             note = $4, closed_at = clock_timestamp() where id = any($1) and status <> 'closed'",
+        );
+        static ERASE: Statement = Statement::new(
+            "update chapar.dead_letters set headers = '[]', body = $2, edited_headers = null, \
+             edited_body = null where id = any($1) and status = 'closed'",
+        );
+        let outcome = if erase { "deleted" } else { "quarantined" };
+        let args = vec![ids.clone().into(), outcome.into(), actor.into(), note.into()];
+        let closed = self.run(&CLOSE, args).await?;
+        if erase {
+            self.run(&ERASE, vec![ids.into(), Vec::<u8>::new().into()]).await?;
+        }
+        Ok(closed)
+    }
+
+    /// Has another message delivered instead of a letter's own, which stays as it is. What could
+    /// not be read before gets its id and tenant. False if the letter is not open.
+    pub async fn edit_letter(
+        &mut self,
+        id: &str,
+        event_id: &str,
+        tenant: &str,
+        edited: &EditedLetter,
+    ) -> Result<bool, StoreError> {
+        static EDIT: Statement = Statement::new(
+            "update chapar.dead_letters set event_id = $2, tenant = $3, edited_headers = $4, \
+             edited_body = $5, edited_by = $6, edited_at = $7, fix = 'edited', fixed = $8 \
+             where id = $1 and status = 'open'",
+        );
+        let args = vec![
+            id.into(),
+            event_id.into(),
+            tenant.into(),
+            (&edited.headers).into(),
+            (&edited.body).into(),
+            (&edited.by).into(),
+            edited.at.into(),
+            true.into(),
+        ];
+        Ok(self.run(&EDIT, args).await? == 1)
+    }
+
+    /// How many events wait behind the open letters that a filter means.
+    pub async fn count_followers(&mut self, filter: &LetterFilter) -> Result<i64, StoreError> {
+        static COUNT: Statement = Statement::new(
+            "select count(*) from chapar.parked p where exists (select 1 from chapar.dead_letters d \
+             where d.consumer = p.consumer and d.ordering_key = p.ordering_key \
+             and d.status <> 'closed' and d.blocks_key and d.last_failed_at >= $1 \
+             and d.last_failed_at < $2 and ($3 = '' or d.tenant = $3) and ($4 = '' or d.class = $4) \
+             and (not $5 or d.fingerprint = any($6)) and (not $7 or d.id = any($8)))",
+        );
+        let groups = self.letter_groups_of(filter).await?;
+        let args = vec![
+            filter.since().into(),
+            filter.until().into(),
+            text(&filter.tenant),
+            text(&filter.class),
+            filter.by_group().into(),
+            groups.into(),
+            (!filter.ids.is_empty()).into(),
+            filter.ids.clone().into(),
+        ];
+        let rows = self.query(&COUNT, args).await?;
+        rows.first().map_or(Ok(0), |row| row.get(0))
+    }
+}
