@@ -8,6 +8,7 @@
 pub mod append;
 pub mod consume;
 pub mod latency;
+pub mod letters;
 pub mod measure;
 mod naive;
 mod place;

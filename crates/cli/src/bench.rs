@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Result;
-use chapar_bench::{append, consume, latency, relay, seek, transport, validate};
+use chapar_bench::{append, consume, latency, letters, relay, seek, transport, validate};
 use clap::{Args, Subcommand};
 use serde::Serialize;
 
@@ -56,6 +56,36 @@ Examples:
   chapar bench seek
   chapar bench seek --events 200000 --rounds 3 --format json")]
     Seek(SeekBench),
+    /// Look for dead letters among a million, and replay a hundred thousand of them.
+    #[command(after_help = "\
+Examples:
+  chapar bench letters
+  chapar bench letters --letters 100000 --replayed 10000 --format json")]
+    Letters(Letters),
+}
+
+#[derive(Args)]
+pub(crate) struct Letters {
+    /// An empty PostgreSQL database; a private server when none is given.
+    #[arg(long, value_name = "URL")]
+    store: Option<String>,
+
+    /// How many letters lie in the box.
+    #[arg(long, value_name = "N", default_value_t = 1_000_000)]
+    letters: i64,
+
+    /// How many of them are replayed.
+    #[arg(long, value_name = "N", default_value_t = 100_000)]
+    replayed: i64,
+
+    /// How often each question is asked.
+    #[arg(long, value_name = "N", default_value_t = 3,
+        value_parser = clap::value_parser!(u64).range(1..=100))]
+    rounds: u64,
+
+    /// The form of the output.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
 }
 
 #[derive(Args)]
@@ -221,6 +251,17 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             };
             let report = relay::run(&options)?;
             print(args.place.format, &report, || report.table())
+        }
+        Command::Letters(args) => {
+            let options = letters::Options {
+                program: std::env::current_exe()?,
+                store: args.store,
+                letters: args.letters,
+                replayed: args.replayed,
+                rounds: args.rounds as usize,
+            };
+            let report = letters::run(&options)?;
+            print(args.format, &report, || report.table())
         }
         Command::Append(args) => {
             let options = append::Options {

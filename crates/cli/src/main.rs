@@ -1,12 +1,14 @@
 //! The command `chapar`: data on stdout, everything else on stderr.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the program that prints")]
 
+mod audit;
 mod bench;
 mod catalog;
 mod check;
 mod config;
 mod consumers;
 mod dev;
+mod dlq;
 mod envelope;
 mod find;
 mod migrate;
@@ -109,6 +111,12 @@ enum Command {
     /// Follow events as they are published, without what is personal in them.
     #[command(after_help = tail::EXAMPLES)]
     Tail(tail::Args),
+    /// Find, judge, mend and replay what failed for good.
+    #[command(subcommand)]
+    Dlq(dlq::Command),
+    /// See who did what, when and why.
+    #[command(subcommand)]
+    Audit(audit::Command),
     /// Bring a store's tables up to date.
     #[command(subcommand)]
     Migrate(migrate::Command),
@@ -158,6 +166,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Trace(args) => trace::run(&args),
         Command::Find(args) => find::run(&args),
         Command::Tail(args) => tail::run(&args, &config),
+        Command::Dlq(command) => dlq::run(command),
+        Command::Audit(command) => audit::run(command),
         Command::Migrate(command) => migrate::run(command),
         Command::Bench(command) => bench::run(command),
         Command::Torture(args) => torture::run(args),

@@ -118,22 +118,25 @@ async fn relay(args: Args, config: Config) -> Result<ExitCode> {
 }
 
 pub(crate) fn system(name: &str) -> Result<(Profile, Arc<dyn Dialect>)> {
-    let profile = match Profile::builtin(name) {
-        Some(profile) => profile,
-        None => {
-            let text = std::fs::read_to_string(name).with_context(|| {
-                format!(
-                    "--profile {name:?} is neither a preset ({}) nor a file",
-                    Profile::BUILTIN.join(", ")
-                )
-            })?;
-            Profile::from_toml(&text).with_context(|| name.to_owned())?
-        }
-    };
+    let profile = profile(name)?;
     let dialect = json_dialect(&profile).context(
         "a relay for Protobuf events runs inside the service, which has the descriptors",
     )?;
     Ok((profile, dialect))
+}
+
+/// A profile by the name of a preset or of a file.
+pub(crate) fn profile(name: &str) -> Result<Profile> {
+    if let Some(profile) = Profile::builtin(name) {
+        return Ok(profile);
+    }
+    let text = std::fs::read_to_string(name).with_context(|| {
+        format!(
+            "--profile {name:?} is neither a preset ({}) nor a file",
+            Profile::BUILTIN.join(", ")
+        )
+    })?;
+    Profile::from_toml(&text).with_context(|| name.to_owned())
 }
 
 /// The dialect of a system that speaks JSON.

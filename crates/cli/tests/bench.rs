@@ -55,6 +55,14 @@ fn the_relay_the_append_the_consumer_and_the_way_to_the_broker_are_measured_on_r
     let relay = report(&["relay", "--events", "3000", "--naive-seconds", "1"]);
     positive(&relay, &["ratio", "ratio_stamped", "events_per_s", "raw_per_s", "naive_factor"]);
     positive(&relay, &["naive_eager_factor", "peak_rss_mib", "cpu_s_per_million"]);
+    let letters = report(&["letters", "--letters", "3000", "--replayed", "1000"]);
+    positive(&letters, &["replayed_per_s", "slowest_s", "command_rss_mib"]);
+    assert_eq!(letters["applied"], 1000, "{letters}");
+    assert_eq!((&letters["lost"], &letters["repeated"]), (&0.into(), &0.into()), "{letters}");
+    for question in letters["questions"].as_array().unwrap() {
+        let nothing = question["asked"].as_str().unwrap().contains("nobody");
+        assert_eq!(question["answers"] == 0, nothing, "{question}");
+    }
     let append = report(&["append", "--turn-ms", "100"]);
     assert!(append["loss_32"].is_number(), "{append}");
     let consume = report(&["consume", "--turn-ms", "300", "--messages", "2000"]);

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
-use super::replay::{refusal, remembered_since};
+use super::replay::{changed, refusal, remembered_since};
 use super::{DeadLetter, Letters, Operator, TriageError, audit};
 use crate::chapar::Chapar;
 
@@ -74,6 +74,9 @@ impl Letters {
             .map_err(|error| refuse(error.to_string()))?;
         let mut message = dialect.encode(&envelope).map_err(|error| refuse(error.to_string()))?;
         if let Some(registry) = chapar.registry() {
+            if !registry.contains(topic) {
+                return Err(refuse(format!("{topic} is not among the contracts")));
+            }
             registry
                 .check_written(topic, &envelope.payload)
                 .map_err(|error| refuse(error.to_string()))?;
@@ -113,11 +116,12 @@ impl Letters {
         let tenant = envelope.tenant.to_string();
         let mut tx = self.store.begin_engine().await?;
         if !tx.conn().edit_letter(id, &fact, &tenant, &edited).await? {
-            return Err(refusal(&letter, None));
+            return Err(refusal(&letter, None).unwrap_or_else(|| changed(id)));
         }
         let since = remembered_since(at);
         if tx.conn().ask_for_replay(vec![id.to_owned()], None, Some(since)).await? == 0 {
-            return Err(refusal(&DeadLetter { fix: Some("edited".into()), ..letter }, Some(since)));
+            let letter = DeadLetter { fix: Some("edited".into()), ..letter };
+            return Err(refusal(&letter, Some(since)).unwrap_or_else(|| changed(id)));
         }
         let detail = json!({ "original_sha256": before, "edited_sha256": after,
                              "before": { "open": 1 }, "after": { "replay": 1 } });

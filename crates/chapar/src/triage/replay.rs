@@ -70,6 +70,15 @@ impl Letters {
         Ok(outlook)
     }
 
+    /// Says why a letter would not be replayed, if so.
+    pub async fn may_retry(&self, id: &str) -> Result<(), TriageError> {
+        let letter = self.get(id).await?;
+        match refusal(&letter, Some(remembered_since(Timestamp::now()))) {
+            Some(refusal) => Err(refusal),
+            None => Ok(()),
+        }
+    }
+
     /// Asks for one letter to be delivered again, or says why not.
     pub async fn retry(&self, id: &str, by: Operator<'_>) -> Result<(), TriageError> {
         let mut tx = self.store.begin_engine().await?;
@@ -78,7 +87,7 @@ impl Letters {
         if asked == 0 {
             let letter = tx.conn().dead_letter(id).await?;
             return Err(match letter {
-                Some(letter) => refusal(&letter, Some(since)),
+                Some(letter) => refusal(&letter, Some(since)).unwrap_or_else(|| changed(id)),
                 None => TriageError::NoLetter(id.to_owned()),
             });
         }
@@ -118,7 +127,7 @@ impl Letters {
         let selected: i64 = counts.iter().map(|count| count.letters).sum();
         if let ([id], 0) = (run.filter.ids.as_slice(), selected) {
             return Err(match tx.conn().dead_letter(id).await? {
-                Some(letter) => refusal(&letter, None),
+                Some(letter) => refusal(&letter, None).unwrap_or_else(|| changed(id)),
                 None => TriageError::NoLetter(id.clone()),
             });
         }
@@ -187,18 +196,24 @@ pub(super) fn remembered_since(now: Timestamp) -> Timestamp {
     now.saturating_sub(Keep::default().inbox).unwrap_or(Timestamp::UNIX_EPOCH)
 }
 
-/// Why a letter is not replayed.
-pub(super) fn refusal(letter: &DeadLetter, since: Option<Timestamp>) -> TriageError {
+/// Why a letter is not replayed, if it is not.
+pub(super) fn refusal(letter: &DeadLetter, since: Option<Timestamp>) -> Option<TriageError> {
     let id = letter.id.clone();
     match letter.class.as_deref().and_then(FailureClass::named) {
-        _ if letter.status != "open" => TriageError::NotOpen { id, found: letter.status.clone() },
-        Some(FailureClass::Poison) => TriageError::Poison(id),
+        _ if letter.status != "open" => {
+            Some(TriageError::NotOpen { id, found: letter.status.clone() })
+        }
+        Some(FailureClass::Poison) => Some(TriageError::Poison(id)),
         Some(class) if class.needs_fix() && letter.fix.is_none() => {
-            TriageError::Unfixed { id, class }
+            Some(TriageError::Unfixed { id, class })
         }
         _ if since.is_some_and(|since| letter.first_failed_at < since) => {
-            TriageError::Forgotten(id)
+            Some(TriageError::Forgotten(id))
         }
-        _ => TriageError::NotOpen { id, found: "changed meanwhile".into() },
+        _ => None,
     }
+}
+
+pub(super) fn changed(id: &str) -> TriageError {
+    TriageError::NotOpen { id: id.to_owned(), found: "no longer as it was".to_owned() }
 }

@@ -9,6 +9,7 @@ use chapar_sql::{
 };
 use jiff::{SignedDuration, Timestamp};
 
+use super::replay::remembered_since;
 use crate::saga::Compensation;
 
 /// The timer by which an operator cancels a saga; see [`App::on_cancel`](crate::App::on_cancel).
@@ -111,7 +112,8 @@ pub async fn retry_saga(
     for waiting in &view.waits_for {
         match waiting {
             Waiting::Box(Boxed { letter: Some(id), consumer, .. }) => {
-                if tx.conn().request_replay(id).await? {
+                let since = Some(remembered_since(Timestamp::now()));
+                if tx.conn().ask_for_replay(vec![id.clone()], None, since).await? > 0 {
                     set_going.push(format!("dead letter {id} goes to {consumer} again"));
                 }
             }

@@ -70,6 +70,7 @@ impl Hotel {
         report
     }
 
+    /// The URL of its store.
     pub(crate) fn store(&self) -> &str {
         &self.store
     }
@@ -112,6 +113,14 @@ impl Running {
         let errors: Vec<String> = self.errors.iter().collect();
         assert!(status.success(), "{status}: {text}\n{}", errors.join("\n"));
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    }
+}
+
+impl Drop for Running {
+    /// A test that failed leaves nobody behind.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 

@@ -1,0 +1,449 @@
+//! `chapar dlq`: dead letters, from finding one to an empty box.
+
+mod edit;
+mod replay;
+mod show;
+
+use std::process::ExitCode;
+
+use anyhow::Result;
+use chapar::core::machine::failure::{FailureClass, FailureKind};
+use chapar::triage::{LetterFilter, Letters, Operator, Settled, TriageError};
+use clap::{Args, Subcommand};
+use jiff::Timestamp;
+use serde_json::json;
+
+use crate::config::duration;
+use crate::outbox::{Target, open, operator, told};
+use crate::output::Format;
+
+#[derive(Subcommand)]
+pub(crate) enum Command {
+    /// The letters in the box, newest first.
+    #[command(after_help = "\
+Examples:
+  chapar dlq list --store sqlite:hotel.db
+  chapar dlq list --store postgres://localhost/hotel --consumer inventory-service.booking-held \\
+      --error 'room 12 is taken' --since 2h
+  chapar dlq list --store postgres://localhost/hotel --closed
+
+In --error every number and every quoted value stands for any.")]
+    List(List),
+    /// The letters by how they failed: the same consumer, topic, kind and error, whatever the ids.
+    #[command(after_help = "\
+Examples:
+  chapar dlq groups --store postgres://localhost/hotel
+  chapar dlq groups --store postgres://localhost/hotel --tenant kabul-grand --format json")]
+    Groups(Groups),
+    /// Everything that is known of a letter.
+    #[command(after_help = "\
+Examples:
+  chapar dlq show 0198f2c4-5e6a-7b1c-8d2e-3f4a5b6c7d8e --store sqlite:hotel.db")]
+    Show(Show),
+    /// Say what is behind letters, which decides on their replay.
+    #[command(after_help = "\
+Examples:
+  chapar dlq classify --group 5b1f3c0d9e8a7766 --as consumer-bug --reason 'INC-42' \\
+      --store postgres://localhost/hotel
+  chapar dlq classify --group 5b1f3c0d9e8a7766 --as consumer-bug --fix 'released 1.4.2' \\
+      --reason 'INC-42' --store postgres://localhost/hotel
+
+  schema-drift   producer and consumer disagree: replayed only after a fix is recorded
+  consumer-bug   the handler is wrong: replayed only after a fix is recorded
+  vendor-outage  something outside was away: replayed freely
+  poison         states what cannot be: never replayed
+  none           as before anybody had looked
+
+A fix with which a replay fails again is forgotten.")]
+    Classify(Classify),
+    /// Have letters delivered again, by their consumers and through their inbox.
+    #[command(after_help = "\
+Examples:
+  chapar dlq replay 0198f2c4-5e6a-7b1c-8d2e-3f4a5b6c7d8e --reason 'template added' --store sqlite:hotel.db
+  chapar dlq replay --class vendor-outage --since 6h --dry-run --store postgres://localhost/hotel
+  chapar dlq replay --group 5b1f3c0d9e8a7766 --rate 500 --reason 'INC-42' \\
+      --store postgres://localhost/hotel
+  chapar dlq replay --resume 1d0c5f9a7b3e2 --store postgres://localhost/hotel
+
+Each waits for its key's turn, and its followers are let go in order behind it. Ctrl-C stops it, and
+it says how to go on: none is left out and none is taken twice, also after a crash. What fails again
+goes back into the box. Ends with 0 when all were applied, else with 1.")]
+    Replay(replay::Replay),
+    /// Have an edited event delivered instead of one that cannot be.
+    #[command(after_help = "\
+Examples:
+  chapar dlq show ID --payload --store sqlite:hotel.db > payload.json
+  chapar dlq edit-and-replay ID --payload payload.json --profile melmastoon \\
+      --contracts contracts.json --reason 'INC-42: the rate was in afghani' --store sqlite:hotel.db
+
+The event keeps its id, and the letter keeps the original. What is edited must fit the contract.")]
+    EditAndReplay(edit::Edit),
+    /// Take letters out of the box and hold them for whoever looks into it; their followers go on.
+    #[command(after_help = "\
+Examples:
+  chapar dlq quarantine --class poison --reason 'defect BOOK-311' --store postgres://localhost/hotel")]
+    Quarantine(Close),
+    /// Take letters out of the box and erase their events; their followers go on.
+    #[command(after_help = "\
+Examples:
+  chapar dlq delete 0198f2c4-5e6a-7b1c-8d2e-3f4a5b6c7d8e --reason 'signed off by compliance' \\
+      --store postgres://localhost/hotel
+
+That it was there, and who deleted it and why, stays.")]
+    Delete(Close),
+}
+
+#[derive(Args)]
+#[command(next_help_heading = "Which letters")]
+pub(crate) struct Filter {
+    /// Of a group, by its fingerprint as `groups` shows it.
+    #[arg(long, value_name = "FINGERPRINT")]
+    group: Option<String>,
+
+    /// Of a consumer.
+    #[arg(long, value_name = "NAME")]
+    consumer: Option<String>,
+
+    /// Of a topic.
+    #[arg(long, value_name = "TOPIC")]
+    topic: Option<String>,
+
+    /// Of a tenant.
+    #[arg(long, value_name = "TENANT")]
+    tenant: Option<String>,
+
+    /// Of a kind: undecodable, schema_invalid, rule_violation, transient or timeout.
+    #[arg(long, value_parser = kind, value_name = "KIND")]
+    kind: Option<FailureKind>,
+
+    /// With this in the error; numbers and quoted values stand for any.
+    #[arg(long, value_name = "TEXT")]
+    error: Option<String>,
+
+    /// Of a class: schema-drift, vendor-outage, poison or consumer-bug.
+    #[arg(long, value_parser = class, value_name = "CLASS")]
+    class: Option<FailureClass>,
+
+    /// Last failed since: a time such as 2h ago, or 2026-03-01T12:00:00Z.
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    since: Option<Timestamp>,
+
+    /// Last failed before.
+    #[arg(long, value_parser = moment, value_name = "TIME")]
+    until: Option<Timestamp>,
+}
+
+#[derive(Args)]
+pub(crate) struct Select {
+    /// The letters, by their ids.
+    #[arg(value_name = "ID")]
+    ids: Vec<String>,
+
+    #[command(flatten)]
+    filter: Filter,
+
+    /// Every letter in the box.
+    #[arg(long, conflicts_with = "ids")]
+    all: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct List {
+    #[command(flatten)]
+    filter: Filter,
+
+    /// The letters that were closed last, instead; without any filter.
+    #[arg(long)]
+    closed: bool,
+
+    /// The most letters.
+    #[arg(long, default_value_t = 50, value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=1000))]
+    limit: u64,
+
+    /// Go on where the page before ended; it has said where.
+    #[arg(long, value_name = "PLACE")]
+    after: Option<String>,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Args)]
+pub(crate) struct Groups {
+    #[command(flatten)]
+    filter: Filter,
+
+    /// The most groups.
+    #[arg(long, default_value_t = 50, value_name = "N",
+        value_parser = clap::value_parser!(u64).range(1..=1000))]
+    limit: u64,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Args)]
+pub(crate) struct Show {
+    /// Its id, as `list` shows it.
+    id: String,
+
+    /// Only the payload, as JSON, to be edited.
+    #[arg(long, conflicts_with = "message")]
+    payload: bool,
+
+    /// Only the message, byte for byte.
+    #[arg(long)]
+    message: bool,
+
+    /// The system's profile, to find the payload in the message.
+    #[arg(long, env = "CHAPAR_PROFILE", default_value = "melmastoon", value_name = "NAME|FILE")]
+    profile: String,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Args)]
+pub(crate) struct Classify {
+    #[command(flatten)]
+    select: Select,
+
+    /// What is behind them.
+    #[arg(long = "as", value_parser = class_or_none, value_name = "CLASS")]
+    judged: ClassOrNone,
+
+    /// How it was mended, for schema-drift and consumer-bug.
+    #[arg(long, value_name = "TEXT")]
+    fix: Option<String>,
+
+    /// Why; it is written to the audit log.
+    #[arg(long, value_name = "TEXT", required_unless_present = "dry_run")]
+    reason: Option<String>,
+
+    /// Only say what would be done.
+    #[arg(long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Args)]
+pub(crate) struct Close {
+    #[command(flatten)]
+    select: Select,
+
+    /// The note with which they are closed; it is written to the audit log.
+    #[arg(long, value_name = "TEXT", required_unless_present = "dry_run")]
+    reason: Option<String>,
+
+    /// Only say what would be done.
+    #[arg(long)]
+    dry_run: bool,
+
+    #[command(flatten)]
+    target: Target,
+}
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct ClassOrNone(Option<FailureClass>);
+
+pub(crate) fn run(command: Command) -> Result<ExitCode> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    runtime.block_on(async {
+        match command {
+            Command::List(args) => list(args).await,
+            Command::Groups(args) => groups(args).await,
+            Command::Show(args) => show(args).await,
+            Command::Classify(args) => classify(args).await,
+            Command::Replay(args) => replay::run(args).await,
+            Command::EditAndReplay(args) => edit::run(args).await,
+            Command::Quarantine(args) => close(args, false).await,
+            Command::Delete(args) => close(args, true).await,
+        }
+    })
+}
+
+impl Filter {
+    fn means(self) -> LetterFilter {
+        LetterFilter {
+            ids: Vec::new(),
+            group: self.group,
+            consumer: self.consumer,
+            topic: self.topic,
+            tenant: self.tenant,
+            kind: self.kind.map(|kind| kind.as_str().to_owned()),
+            error: self.error,
+            class: self.class.map(|class| class.as_str().to_owned()),
+            since: self.since,
+            until: self.until,
+        }
+    }
+}
+
+impl Select {
+    fn means(self) -> Result<LetterFilter> {
+        let filter = LetterFilter { ids: self.ids, ..self.filter.means() };
+        if filter.is_empty() && !self.all {
+            return Err(TriageError::NothingSelected.into());
+        }
+        Ok(filter)
+    }
+}
+
+async fn list(args: List) -> Result<ExitCode> {
+    let letters = Letters::of(&open(&args.target).await?);
+    let (found, next) = if args.closed {
+        let filter = args.filter.means();
+        anyhow::ensure!(
+            filter.is_empty(),
+            "--closed shows all that were closed; leave filters out"
+        );
+        (letters.closed(args.limit as usize).await?, None)
+    } else {
+        let (filter, after) = (args.filter.means(), args.after.as_deref());
+        let page = letters.list(&filter, after, args.limit as usize).await?;
+        (page.letters, page.next)
+    };
+    match args.target.format {
+        Format::Json => {
+            let letters: Vec<_> = found.iter().map(show::brief).collect();
+            let page = json!({ "letters": letters, "next": next });
+            println!("{}", serde_json::to_string_pretty(&page)?);
+        }
+        Format::Text if found.is_empty() => eprintln!("nothing"),
+        Format::Text => {
+            found.iter().for_each(show::line);
+            if let Some(next) = next {
+                eprintln!("there may be more: --after {next}");
+            }
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn groups(args: Groups) -> Result<ExitCode> {
+    let letters = Letters::of(&open(&args.target).await?);
+    let groups = letters.groups(&args.filter.means(), args.limit as usize).await?;
+    match args.target.format {
+        Format::Json => {
+            let groups: Vec<_> = groups.iter().map(show::group_json).collect();
+            println!("{}", serde_json::to_string_pretty(&groups)?);
+        }
+        Format::Text if groups.is_empty() => eprintln!("nothing"),
+        Format::Text => groups.iter().for_each(show::group),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn show(args: Show) -> Result<ExitCode> {
+    let letter = Letters::of(&open(&args.target).await?).get(&args.id).await?;
+    if args.message {
+        use std::io::Write;
+        std::io::stdout().write_all(&letter.to_deliver().body)?;
+    } else if args.payload {
+        println!("{}", edit::payload(&letter, &args.profile)?);
+    } else {
+        match args.target.format {
+            Format::Json => println!("{}", serde_json::to_string_pretty(&show::whole(&letter))?),
+            Format::Text => show::page(&letter),
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn classify(args: Classify) -> Result<ExitCode> {
+    let letters = Letters::of(&open(&args.target).await?);
+    let filter = args.select.means()?;
+    if args.dry_run {
+        return would(&letters, &filter, args.target.format, "be classified").await;
+    }
+    let actor = operator();
+    let by = Operator { name: &actor, reason: told(args.reason.as_deref().unwrap_or(""))? };
+    let fix = args.fix.as_deref().map(told).transpose()?;
+    let settled = letters.classify(&filter, args.judged.0, fix, by).await?;
+    said(&settled, args.target.format, "classified", "")
+}
+
+async fn close(args: Close, erase: bool) -> Result<ExitCode> {
+    let letters = Letters::of(&open(&args.target).await?);
+    let filter = args.select.means()?;
+    let what = if erase { "deleted" } else { "quarantined" };
+    if args.dry_run {
+        return would(&letters, &filter, args.target.format, &format!("be {what}")).await;
+    }
+    let actor = operator();
+    let by = Operator { name: &actor, reason: told(args.reason.as_deref().unwrap_or(""))? };
+    let settled = match erase {
+        true => letters.delete(&filter, by).await?,
+        false => letters.quarantine(&filter, by).await?,
+    };
+    said(&settled, args.target.format, what, "; what waited behind them goes on")
+}
+
+async fn would(
+    letters: &Letters,
+    filter: &LetterFilter,
+    format: Format,
+    what: &str,
+) -> Result<ExitCode> {
+    let outlook = letters.outlook(filter, true).await?;
+    let (selected, followers) = (outlook.selected, outlook.followers);
+    match format {
+        Format::Json => println!("{}", json!({ "selected": selected, "followers": followers })),
+        Format::Text => {
+            println!("{selected} would {what}; {followers} events wait behind them");
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn said(settled: &Settled, format: Format, what: &str, then: &str) -> Result<ExitCode> {
+    match format {
+        Format::Json => println!("{}", serde_json::to_string_pretty(settled)?),
+        Format::Text if settled.changed == 0 => eprintln!("nothing was {what}: no letter is meant"),
+        Format::Text => {
+            eprintln!("{what} {} of {} letters{then}", settled.changed, settled.selected);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+fn kind(text: &str) -> Result<FailureKind, String> {
+    const KINDS: [FailureKind; 5] = [
+        FailureKind::Undecodable,
+        FailureKind::SchemaInvalid,
+        FailureKind::RuleViolation,
+        FailureKind::Transient,
+        FailureKind::Timeout,
+    ];
+    let name = text.replace('-', "_");
+    KINDS.into_iter().find(|kind| kind.as_str() == name).ok_or_else(|| {
+        let known: Vec<_> = KINDS.iter().map(|kind| kind.as_str()).collect();
+        format!("{text:?} is no kind of failure; use one of {}", known.join(", "))
+    })
+}
+
+fn class(text: &str) -> Result<FailureClass, String> {
+    FailureClass::named(text).ok_or_else(|| {
+        let known: Vec<_> =
+            FailureClass::ALL.iter().map(|class| class.as_str().replace('_', "-")).collect();
+        format!("{text:?} is no class; use one of {}", known.join(", "))
+    })
+}
+
+fn class_or_none(text: &str) -> Result<ClassOrNone, String> {
+    if text == "none" { Ok(ClassOrNone(None)) } else { class(text).map(|c| ClassOrNone(Some(c))) }
+}
+
+/// A moment, or how long ago it was.
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
+    if let Ok(at) = text.parse() {
+        return Ok(at);
+    }
+    let ago = duration(text).map_err(|_| {
+        format!("{text:?} is neither a time ago such as 2h nor one such as 2026-03-01T12:00:00Z")
+    })?;
+    Timestamp::now().saturating_sub(ago).map_err(|_| format!("{text:?} is too long ago"))
+}
