@@ -4,6 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use chapar::triage::TriageError;
 use chapar_catalog::policy::Policy;
 use chapar_core::Code;
 
@@ -12,7 +13,8 @@ fn every_rule_and_policy_has_a_page_and_the_index_lists_it() {
     let folder = root().join("docs/errors");
     let index = fs::read_to_string(folder.join("README.md")).unwrap();
     let rules = Code::ALL.iter().map(|code| code.as_str());
-    for code in rules.chain(Policy::ALL.iter().map(|policy| policy.as_str())) {
+    let policies = Policy::ALL.iter().map(|policy| policy.as_str());
+    for code in rules.chain(policies).chain(TriageError::CODES) {
         let page = fs::read_to_string(folder.join(format!("{code}.md")));
         let page = page.unwrap_or_else(|error| panic!("docs/errors/{code}.md: {error}"));
         assert!(page.starts_with(&format!("# {code}: ")), "the title of {code}.md names the code");

@@ -96,6 +96,12 @@ pub enum TriageError {
     NoRun(String),
 }
 
+impl TriageError {
+    /// The codes, each with a page in the documentation.
+    pub const CODES: [&str; 9] =
+        ["CH3000", "CH3001", "CH3002", "CH3003", "CH3004", "CH3005", "CH3006", "CH3007", "CH3008"];
+}
+
 async fn audit(
     conn: &mut Conn<'_>,
     by: Operator<'_>,

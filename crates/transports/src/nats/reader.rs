@@ -74,7 +74,7 @@ impl NatsReader {
             },
             // The partitions of a stream share one sequence: the one furthest behind leads.
             ReadFrom::Behind(offsets) => {
-                let known = super::topology::partitions_of(stream.cached_info());
+                let known = super::topology::partitions_found(stream.cached_info());
                 let first = known.iter().map(|part| offsets.get(&code(name, *part)));
                 let first = first.map(|offset| offset.map_or(1, |offset| offset + 1)).min();
                 durable::from_sequence(first.unwrap_or(1))

@@ -243,7 +243,7 @@ pub(super) fn own_partitions(own: &BTreeSet<u32>) -> [(String, String); 1] {
 }
 
 /// The partitions of a stream that is there.
-pub(super) fn partitions_of(found: &stream::Info) -> BTreeSet<u32> {
+pub(super) fn partitions_found(found: &stream::Info) -> BTreeSet<u32> {
     let count = found.config.metadata.get(PARTITIONS).and_then(|count| count.parse().ok());
     (0..count.unwrap_or(0)).chain(own_of(&found.config)).collect()
 }
