@@ -180,7 +180,8 @@ impl<'a> Bench<'a> {
         const TABLE: &str = "create table bench_bookings (tenant text not null, \
             n bigint not null, booking text not null, note text not null, \
             primary key (tenant, n)); call chapar.protect('bench_bookings')";
-        let place = Place::of_database(options.store.as_deref()).await?;
+        // What a batch saves is waiting for the disk above all.
+        let place = Place::of_durable_database(options.store.as_deref()).await?;
         let mut conn = PgConnection::connect(&place.store).await?;
         let made = sqlx::raw_sql(TABLE).execute(&mut conn).await;
         made.context("its table cannot be made; give an empty database")?;
@@ -210,7 +211,7 @@ impl<'a> Bench<'a> {
             by_hand(HAND_SET, true),
             ours(SET, plan, || consumer().on_batch(set)),
             ours(OFF, one, || consumer().on(each)),
-            ours(SINGLE, plan, || consumer().batch(1).on(each)),
+            ours(SINGLE, plan, || consumer().batch(1).max_in_flight(BATCH / 5).on(each)),
             ours(CLEAN, healthy, || consumer().on(each_but_the_poisoned)),
             ours(POISONED, poisoned, || consumer().on(each_but_the_poisoned)),
         ];

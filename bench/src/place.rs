@@ -36,6 +36,15 @@ impl Place {
 
     /// The database alone.
     pub(crate) async fn of_database(store: Option<&str>) -> Result<Self> {
+        Place::set_up(store, &[]).await
+    }
+
+    /// The database alone, whose commits wait for the disk.
+    pub(crate) async fn of_durable_database(store: Option<&str>) -> Result<Self> {
+        Place::set_up(store, &[("fsync", "on")]).await
+    }
+
+    async fn set_up(store: Option<&str>, settings: &[(&str, &str)]) -> Result<Self> {
         let (mut database, mut made) = (None, None);
         let store = match store {
             Some(store) if store.starts_with("postgres") => store.to_owned(),
@@ -43,10 +52,13 @@ impl Place {
                 bail!("--store {store}: this is measured on PostgreSQL; give postgres://…")
             }
             None => {
-                let launch = Launch::of(Kind::Postgres)
+                let mut launch = Launch::of(Kind::Postgres)
                     .setting("shared_buffers", "512MB")
                     .setting("max_wal_size", "8GB")
                     .setting("max_connections", "120");
+                for (name, value) in settings {
+                    launch = launch.setting(*name, *value);
+                }
                 let server = tokio::task::block_in_place(|| launch.start())?;
                 let own =
                     tokio::task::block_in_place(|| Postgres::from(&server).database("bench"))?;
