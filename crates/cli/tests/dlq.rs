@@ -5,12 +5,15 @@
 mod hotel;
 
 use std::process::{Command, Output, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chapar::sql::Append;
+use chapar::core::port::{Outgoing, Transport};
+use chapar::sql::SqlTransport;
 use chapar::{Chapar, Event, Store, StoreOptions, Tenant};
 use chapar_testkit::need;
 use chapar_testkit::servers::{self, Kind, Launch};
+use chapar_transports::nats::{Nats, NatsOptions};
 use hotel::Hotel;
 use melmastoon::notification;
 use serde::Serialize;
@@ -99,8 +102,7 @@ impl Saboteur {
     fn break_the_contract(&self) {
         let tenant: Tenant = "kabul-grand".parse().unwrap();
         let (profile, dialect) = (self.hotel.profile().clone(), chapar::core::dialect::Melmastoon);
-        let loose =
-            Chapar::builder(self.store.clone(), profile, std::sync::Arc::new(dialect)).build();
+        let loose = Chapar::builder(self.store.clone(), profile, Arc::new(dialect)).build();
         let event = Dispatched {
             reservation_id: "res_planted",
             message_id: "msg_planted",
@@ -113,27 +115,26 @@ impl Saboteur {
         });
     }
 
-    /// Bytes that are no event.
-    fn garble(&self) {
-        let body = b"{\"eventId\": \"0198f2c4-5e6a-7b1c-8d2e-3f4a5b6c7d8e\", \"truncated";
-        let garbled = Append {
-            event_id: "0198f2c4-5e6a-7b1c-8d2e-3f4a5b6c7d8e".into(),
-            tenant: "kabul-grand".into(),
+    /// Bytes that are no event, from nobody who writes to our outbox.
+    fn garble(&self, nats: Option<&str>) {
+        let garbled = Outgoing {
+            id: "0198f2c4-5e6a-7b1c-8d2e-3f4a5b6c7d8e".parse().unwrap(),
             topic: "melmastoon.reservation.booking.confirmed.v1".into(),
-            ordering_key: Some("kabul-grand:res_garbled".into()),
-            aggregate_type: "booking".into(),
-            aggregate_id: "res_garbled".into(),
-            idempotency_key: None,
-            payload_hash: Append::hash(body),
-            correlation_id: "garbled".into(),
-            causation_id: None,
-            headers: "[]".into(),
-            body: body.as_slice().into(),
+            tenant: "kabul-grand".into(),
+            key: Some("kabul-grand:res_garbled".into()),
+            headers: vec![],
+            body: b"{\"eventId\": \"0198f2c4-5e6a-7b1c".as_slice().into(),
         };
         self.runtime.block_on(async {
-            let mut tx = self.store.begin("kabul-grand").await.unwrap();
-            tx.conn().append(&[garbled]).await.unwrap();
-            tx.commit().await.unwrap();
+            let transport: Arc<dyn Transport> = match nats {
+                None => Arc::new(SqlTransport::new(self.store.clone(), "saboteur")),
+                Some(url) => {
+                    let prefix = Some("melmastoon".to_owned());
+                    let options = NatsOptions { prefix, ..NatsOptions::default() };
+                    Arc::new(Nats::connect(url, options).await.unwrap())
+                }
+            };
+            transport.publish(vec![garbled]).await.remove(0).unwrap();
         });
     }
 
@@ -162,19 +163,20 @@ impl Saboteur {
     }
 }
 
-fn every_failure_is_mended(hotel: &Hotel, processes: u32, transport: &[&str]) {
+fn every_failure_is_mended(hotel: &Hotel, processes: usize, nats: Option<&str>) {
+    let transport: Vec<&str> = nats.iter().flat_map(|url| ["--transport", *url]).collect();
     let start = |rate: &str, seed: &str| {
         let args = ["--rate", rate, "--seed", seed, "--format", "json"];
-        let mut running = hotel.start(&[&args[..], transport].concat());
+        let mut running = hotel.start(&[&args[..], &transport].concat());
         running.wait_until_ready();
         running
     };
     let seeds = ["1", "2"];
-    let running: Vec<_> = (0..processes).map(|n| start("3", seeds[n as usize])).collect();
+    let running: Vec<_> = (0..processes).map(|n| start("3", seeds[n])).collect();
     let (desk, saboteur) = (Desk { store: hotel.store() }, Saboteur::on(hotel.store()));
 
     saboteur.break_the_contract();
-    saboteur.garble();
+    saboteur.garble(nats);
     saboteur.take_the_ledger_away();
     desk.until("the ledger is missed", |desk| {
         desk.letters(&["--consumer", "billing-service.booking-confirmed"]).len() > 3
@@ -209,7 +211,7 @@ fn every_failure_is_mended(hotel: &Hotel, processes: u32, transport: &[&str]) {
     let mut report = Value::Null;
     for _ in 0..6 {
         let args = ["--rate", "0", "--for", "6s", "--format", "json"];
-        report = hotel.start(&[&args[..], transport].concat()).report();
+        report = hotel.start(&[&args[..], &transport].concat()).report();
         if report["in_flight"] == 0 && report["audit"]["sagas_open"] == 0 {
             break;
         }
@@ -314,19 +316,19 @@ fn an_outage_is_replayed(desk: &Desk<'_>) {
 
 #[test]
 fn every_failure_is_mended_on_sqlite() {
-    every_failure_is_mended(&Hotel::on_sqlite(), 1, &[]);
+    every_failure_is_mended(&Hotel::on_sqlite(), 1, None);
 }
 
 #[test]
 fn every_failure_is_mended_on_postgres_with_two_processes() {
     let server = need!(servers::postgres());
-    every_failure_is_mended(&Hotel::on_postgres(&server), 2, &[]);
+    every_failure_is_mended(&Hotel::on_postgres(&server), 2, None);
 }
 
 #[test]
 fn every_failure_is_mended_on_postgres_and_nats_with_two_processes() {
     let (server, nats) = (need!(servers::postgres()), need!(Launch::of(Kind::Nats).start()));
-    every_failure_is_mended(&Hotel::on_postgres(&server), 2, &["--transport", nats.url()]);
+    every_failure_is_mended(&Hotel::on_postgres(&server), 2, Some(nats.url()));
 }
 
 #[test]
