@@ -216,14 +216,15 @@ fn print(view: &SagaView) {
         println!("  {}  {moved}: {}", dim(&step.at.to_string()), step.note);
         println!("  {}", dim(&format!("    by {}", step.cause)));
     }
-    for step in view.compensations.iter().rev() {
+    let under_way = matches!(card.outcome.as_deref(), None | Some("stuck"));
+    for step in view.compensations.iter().rev().filter(|_| under_way) {
         println!("to undo      {step}");
     }
-    let under_way = matches!(card.outcome.as_deref(), None | Some("stuck"));
     match view.waits_for.is_empty() {
         true if under_way => println!("{}", red("waits for an event; nothing else is armed")),
         true => println!("waits for nothing"),
-        false => println!("waits for"),
+        false if under_way => println!("waits for"),
+        false => println!("has ended; what waits in its story"),
     }
     for waiting in &view.waits_for {
         println!("  {}", describe(waiting));

@@ -136,7 +136,7 @@ fn tell(hotel: &Hotel) {
     assert!(saga["history"].as_array().unwrap().len() >= 3);
     let plain = text(&["sagas", "show", "booking", &reservation, store[0], store[1]]);
     assert!(
-        plain.contains("waits for nothing") && plain.contains("the payment is captured"),
+        plain.contains("allocated → confirmed") && plain.contains("the payment is captured"),
         "{plain}"
     );
     let ended =
@@ -165,7 +165,7 @@ fn tell(hotel: &Hotel) {
 
 /// Follows the hotel while it runs, sees no guest by name, and ends with Ctrl-C.
 fn follow(hotel: &Hotel, transport: &[&str]) {
-    let mut up = vec!["--rate", "20"];
+    let mut up = vec!["--rate", "20", "--format", "json"];
     up.extend(address(transport));
     let mut running = hotel.start(&up);
     running.wait_until_ready();

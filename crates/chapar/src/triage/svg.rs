@@ -80,8 +80,12 @@ impl Story {
                     };
                     let x = 44.0 + node.depth as f64 * 18.0;
                     let class = if *style == Style::Failed { "f" } else { "s" };
-                    let room = ((LEFT - x - 24.0) / 6.1) as usize;
+                    let width = if *style == Style::Failed { 6.9 } else { 6.2 };
+                    let room = ((LEFT - x - 28.0) / width) as usize;
+                    // Whoever points at it reads all of it.
+                    let _ = write!(svg.0, "<g><title>{}</title>", escaped(text));
                     svg.text(x, y + 17.0, class, &format!("{mark} {}", cut(text, room)));
+                    svg.0.push_str("</g>");
                     let (a, b) = (scale.x(*from), scale.x(*to));
                     let thin = if *style == Style::Call { 3.0 } else { 5.0 };
                     let y = y + ROW / 2.0;
@@ -156,10 +160,10 @@ impl Story {
                 write!(svg.0, "<path d='M{:.0} {:.0}v8q0 5 5 5h8' class='k'/>", x - 13.0, y + 1.0);
         }
         svg.circle(x, y + 13.0, 5.0, colour);
-        let room = (LEFT - x - 24.0) / 7.2;
+        let room = (LEFT - x - 24.0) / 8.2;
         let title = cut(node.title(), room as usize);
         svg.text(x + 14.0, y + 17.0, "b", &title);
-        let after = x + 22.0 + title.chars().count() as f64 * 7.3;
+        let after = x + 24.0 + title.chars().count() as f64 * 8.1;
         let room = ((LEFT - after - 12.0) / 6.2).max(0.0) as usize;
         if room > 6 {
             let whose = format!("{} · {}", node.service, node.event.aggregate_id);
@@ -200,7 +204,7 @@ impl Scale {
     fn new(began: Timestamp, ended: Timestamp) -> Self {
         let ms = ended.duration_since(began).as_micros() as f64 / 1000.0;
         // Room for the last label.
-        Scale { began, ms: (ms * 1.09).max(1.0) }
+        Scale { began, ms: (ms * 1.1).max(1.0) }
     }
 
     fn x(&self, at: Timestamp) -> f64 {
@@ -262,7 +266,7 @@ impl Picture {
     }
 
     fn label(&mut self, x: f64, y: f64, text: &str) {
-        let (x, class) = if x > RIGHT - 70.0 { (x - 9.0, "e") } else { (x + 9.0, "l") };
+        let (x, class) = if x > RIGHT - 62.0 { (x - 9.0, "e") } else { (x + 9.0, "l") };
         self.text(x, y, class, text);
     }
 
