@@ -8,6 +8,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use chapar_testkit::need;
+use chapar_testkit::proxy::Proxy;
 use chapar_testkit::servers::{self, Instance, Kind, Launch};
 use hotel::Hotel;
 
@@ -68,6 +69,33 @@ fn the_hotel_goes_on_after_kafka_was_killed_and_started_again() {
     kafka.restart().unwrap();
     let applied = hotel.books().ask("select count(*) from chapar.inbox").parse::<i64>().unwrap();
     wait_until_applied(&hotel, applied + 200);
+    running.kill();
+    short_run(&hotel, &kafka);
+}
+
+/// Everything that clients say or hear goes through a proxy, which breaks the network in each of its
+/// ways while the hotel works.
+#[test]
+fn the_hotel_outlives_a_broken_network() {
+    let postgres = need!(servers::postgres());
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let proxy = Proxy::to(&format!("127.0.0.1:{port}")).unwrap();
+    let listener = format!("PROXIED PLAINTEXT {port} {}", proxy.address().port());
+    let kafka = need!(Launch::of(Kind::Kafka).setting("+listener", listener).start());
+    let hotel = Hotel::on_postgres(&postgres);
+    let url = format!("kafka://{}?session_seconds=2&timeout_seconds=2", proxy.address());
+    let mut running = hotel.start(&["--transport", &url, "--rate", "20"]);
+    running.wait_until_ready();
+    wait_until_applied(&hotel, 200);
+    for fault in [Proxy::cut, Proxy::half_open, Proxy::lose_answers] {
+        assert!(fault(&proxy) > 0, "the fault meets connections");
+        // Longer than a session and than the patience of a publish.
+        std::thread::sleep(Duration::from_secs(3));
+        proxy.heal();
+        let books = hotel.books();
+        let applied: i64 = books.ask("select count(*) from chapar.inbox").parse().unwrap();
+        wait_until_applied(&hotel, applied + 100);
+    }
     running.kill();
     short_run(&hotel, &kafka);
 }

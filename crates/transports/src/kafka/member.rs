@@ -137,9 +137,7 @@ impl Member {
             if doubted_at.elapsed() > PAUSE / 4 && self.ask(consumer) {
                 doubted_at = Instant::now();
             }
-            let desk = consumer.context();
-            if desk.ears.is_refused() || consumer.client().fatal_error().is_some() {
-                let why = desk.ears.explain(&KafkaError::Global(RDKafkaErrorCode::Authentication));
+            if let Some(why) = done_for(consumer) {
                 warn!(group = self.group, %why, "the Kafka consumer is made anew");
                 self.inner.state().refusal = Some(why.to_string());
                 return;
@@ -207,6 +205,17 @@ impl Member {
             debug!(group = self.group, %error, "a partition is not paused or resumed");
         }
     }
+}
+
+/// Why a consumer is no use any more, if it is none.
+fn done_for(consumer: &GroupConsumer) -> Option<TransportError> {
+    let (ears, fatal) = (&consumer.context().ears, consumer.client().fatal_error());
+    let code = match fatal {
+        Some((code, _)) => code,
+        None if ears.is_refused() => RDKafkaErrorCode::Authentication,
+        None => return None,
+    };
+    Some(ears.explain(&KafkaError::Global(code)))
 }
 
 /// Notes that a member's thread runs; returns whether it has not for so long that the group may

@@ -207,6 +207,58 @@ async fn what_two_processes_published_is_delivered_once() {
     assert_eq!(bodies, [twice.body, last.body]);
 }
 
+/// Somebody joins while everything is being worked on: what moves waits until that is done, so
+/// nothing comes a second time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_partition_that_moves_waits_for_what_is_in_flight() {
+    let server = need!(servers::kafka());
+    let (topic, name) = (topic(), format!("desk-{:x}", fastrand::u64(..)));
+    let drain = Duration::from_secs(20);
+    let first = connect(&server, KafkaOptions { partitions: 6, drain, ..options("a") }).await;
+    let second = connect(&server, KafkaOptions { drain, ..options("b") }).await;
+    let spec = spec(&name, &[&topic]);
+    let old = first.subscribe(&spec).await.unwrap();
+    let batch: Vec<Outgoing> = (0..30).map(|key| message(&topic, &format!("k{key}"))).collect();
+    for receipt in first.publish(batch.clone()).await {
+        receipt.unwrap();
+    }
+    let held = fetch(&*old, 30).await;
+    let new = second.subscribe(&spec).await.unwrap();
+    // The group has both, and the first has been asked for a part of its partitions.
+    let looker = plain(&server, "looker");
+    let limit = Instant::now() + Duration::from_secs(20);
+    loop {
+        let list = looker.fetch_group_list(Some(&name), Duration::from_secs(5)).unwrap();
+        if list.groups().iter().any(|group| group.members().len() == 2 && group.state() == "Stable")
+        {
+            break;
+        }
+        assert!(Instant::now() < limit, "the second does not join");
+    }
+    let early = new.fetch(30, Duration::from_secs(1)).await.unwrap();
+    assert!(early.is_empty(), "what is being worked on is not given to another");
+    let tokens: Vec<_> = held.into_iter().map(|delivery| delivery.token).collect();
+    old.ack(&tokens).await.unwrap();
+    // From now on both have a share, and nothing of the first batch comes again.
+    let mut shares = [0, 0];
+    while shares.contains(&0) {
+        assert!(Instant::now() < limit, "one of them gets nothing: {shares:?}");
+        let more = (0..30).map(|key| message(&topic, &format!("k{key}"))).collect();
+        first.publish(more).await;
+        for (share, reader) in shares.iter_mut().zip([&old, &new]) {
+            let got = reader.fetch(64, Duration::from_millis(200)).await.unwrap();
+            *share += got.len();
+            for delivery in &got {
+                let again = batch.iter().any(|message| message.body == delivery.body);
+                assert!(!again, "{:?} comes a second time", delivery.key);
+            }
+            let tokens: Vec<_> = got.into_iter().map(|delivery| delivery.token).collect();
+            // A partition may just be on its way.
+            let _ = reader.ack(&tokens).await;
+        }
+    }
+}
+
 /// A slow consumer reads a long backlog: partitions are paused and resumed, and nothing is skipped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_is_read_in_order_by_a_slow_consumer() {
