@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 
 /// The log in the store itself.
 pub(crate) const IN_THE_STORE: &str = "sql:";
+const PUBSUB: &str = "pubsub://";
 
 /// `[nats]`: what every process of a system must be given alike.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -137,8 +138,11 @@ pub(crate) fn check(url: &str) -> Result<()> {
     if hosts.is_some_and(|hosts| !matches!(hosts.rsplit('@').next(), None | Some(""))) {
         return Ok(());
     }
+    if url.strip_prefix(PUBSUB).is_some_and(|project| !project.is_empty()) {
+        return Ok(());
+    }
     bail!(
-        "--transport {:?} names no transport; use sql:, nats://host:port or kafka://host:port",
+        "--transport {:?} names no transport; use sql:, nats://host:port, kafka://host:port or pubsub://project",
         shown(url)
     );
 }
@@ -187,9 +191,33 @@ pub(crate) async fn broker(
         let transport = connected.with_context(|| format!("--transport {}", shown(url)))?;
         return Ok(Arc::new(transport));
     }
+    if url.starts_with(PUBSUB) {
+        return open_pubsub(url, owner, system).await;
+    }
     let connected = Nats::connect(url, nats.options(owner, system)).await;
     let transport = connected.with_context(|| format!("--transport {}", shown(url)))?;
     Ok(Arc::new(transport))
+}
+
+#[cfg(feature = "pubsub")]
+async fn open_pubsub(url: &str, owner: &str, system: &str) -> Result<Arc<dyn Transport>> {
+    use chapar_transports::pubsub::{PubSub, PubSubOptions};
+    let options = PubSubOptions {
+        owner: owner.to_owned(),
+        prefix: Some(system.to_owned()),
+        ..PubSubOptions::default()
+    };
+    let connected = PubSub::connect(url, options).await;
+    let transport = connected.with_context(|| format!("--transport {}", shown(url)))?;
+    Ok(Arc::new(transport))
+}
+
+#[cfg(not(feature = "pubsub"))]
+async fn open_pubsub(url: &str, _: &str, _: &str) -> Result<Arc<dyn Transport>> {
+    bail!(
+        "--transport {}: this chapar is built without Pub/Sub; build it with --features pubsub",
+        shown(url)
+    );
 }
 
 /// The URL without its secrets, and without options, where somebody may have put one.
@@ -240,6 +268,7 @@ mod tests {
     #[test]
     fn only_known_transports_are_taken() {
         assert!(check("sql:").is_ok() && check("nats://localhost").is_ok());
+        assert!(check("pubsub://hotel-prod").is_ok() && check("pubsub://").is_err());
         let said = check("amqp://me:secret@localhost").unwrap_err().to_string();
         assert!(said.contains("use sql:, nats://") && !said.contains("secret"), "{said}");
         assert_eq!(check("kafka://me:secret@localhost").is_ok(), cfg!(feature = "kafka"));

@@ -67,9 +67,13 @@ impl Process {
         process
     }
 
-    fn terminate(mut self) {
+    fn signal(&self, signal: &str) {
         let pid = self.child.id().to_string();
-        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+        assert!(Command::new("kill").args([signal, &pid]).status().unwrap().success());
+    }
+
+    fn terminate(mut self) {
+        self.signal("-TERM");
         assert!(self.child.wait().unwrap().success(), "it drains and ends well");
     }
 }
@@ -95,20 +99,18 @@ impl Place {
     }
 
     fn over(server: &servers::Postgres, name: &str, transport: &str) -> Self {
+        Self::stamped(server, name, transport, &[])
+    }
+
+    /// Its relay stamps the events of some topics with their order.
+    fn stamped(server: &servers::Postgres, name: &str, transport: &str, topics: &[&str]) -> Self {
         let database = server.database(name).unwrap();
         let store = database.url();
         assert!(chapar(&["migrate", "apply", "--store", store]).status().unwrap().success());
-        let relay = Process::start(&mut chapar(&[
-            "relay",
-            "--store",
-            store,
-            "--profile",
-            "melmastoon",
-            "--listen",
-            "127.0.0.1:0",
-            "--transport",
-            transport,
-        ]));
+        let mut relay = chapar(&["relay", "--store", store, "--profile", "melmastoon"]);
+        relay.args(["--listen", "127.0.0.1:0", "--transport", transport]);
+        relay.args(topics.iter().flat_map(|topic| ["--stamp", topic]));
+        let relay = Process::start(&mut relay);
         let folder = tempfile::tempdir().unwrap();
         let secret = folder.path().join("secret").display().to_string();
         std::fs::write(&secret, format!("# of the tests\n{SECRET}\n")).unwrap();
@@ -157,9 +159,15 @@ impl Place {
 
     /// Commits events `from..=to` of ten keys, each key in ascending order.
     fn emit(&self, from: u32, to: u32) {
+        self.emit_on(&[TOPIC], from, to);
+    }
+
+    /// The same, each event on the next of some topics.
+    fn emit_on(&self, topics: &[&str], from: u32, to: u32) {
+        let (list, count) = (topics.join("','"), topics.len());
         self.ask(&format!(
             "select set_config('app.tenant_id', 'acme', false); \
-             select count(chapar.emit('{TOPIC}', 'acme', 'k' || (i % 10), jsonb_build_object('n', i), \
+             select count(chapar.emit((array['{list}'])[1 + i % {count}], 'acme', 'k' || (i % 10), jsonb_build_object('n', i), \
              'i' || i)) from generate_series({from}, {to}) i"
         ));
     }
@@ -232,6 +240,41 @@ fn what_a_broker_carries_is_pushed_as_well() {
     eventually("all are applied", || place.applied() == "50");
     assert_each_once_and_in_order(&received(&receiver, "applied"), 50);
     push.terminate();
+}
+
+/// The topics of a booking know nothing of one another in Pub/Sub: the stamps of the relay carry
+/// the order. A process that was frozen wakes up with events that others have pushed since.
+#[cfg(feature = "pubsub")]
+#[test]
+fn three_topics_over_pubsub_keep_their_order_while_one_process_is_killed_and_one_frozen() {
+    const TOPICS: [&str; 3] = [
+        TOPIC,
+        "melmastoon.reservation.booking.held.v1",
+        "melmastoon.reservation.booking.confirmed.v1",
+    ];
+    let server = need!(servers::postgres());
+    let pubsub = need!(Launch::of(Kind::PubSub).start());
+    let url = format!("pubsub://push-order?emulator={}&lease=3", pubsub.url());
+    let place = Place::stamped(&server, "push_pubsub", &url, &TOPICS);
+    let receiver = place.receive(&["--fail-every", "11", "--status", "503"]);
+    let more = ["--transport", &url, "--topic", TOPICS[1], "--topic", TOPICS[2]];
+    let [victim, sleeper, heir] = [(); 3].map(|()| place.push(&receiver.address, &more));
+    let applied = || received(&receiver, "applied").len();
+    place.emit_on(&TOPICS, 1, 200);
+    eventually("some are applied", || applied() > 20);
+    sleeper.signal("-STOP");
+    place.emit_on(&TOPICS, 201, 400);
+    eventually("more are applied", || applied() > 100);
+    drop(victim);
+    place.emit_on(&TOPICS, 401, 500);
+    eventually("the heir has what they had", || applied() > 400);
+    sleeper.signal("-CONT");
+    place.emit_on(&TOPICS, 501, 600);
+    eventually("all are applied", || place.applied() == "600");
+    assert_each_once_and_in_order(&received(&receiver, "applied"), 600);
+    assert_eq!(place.ask("select count(*) from chapar.dead_letters"), "0");
+    sleeper.terminate();
+    heir.terminate();
 }
 
 #[test]

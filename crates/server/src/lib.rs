@@ -24,14 +24,18 @@ mod events;
 mod guard;
 mod letters;
 mod live;
+mod oidc;
 mod ops;
 mod page;
 mod problem;
 mod pulse;
+mod pushed;
 mod receive;
 mod show;
 mod snapshot;
 
 pub use console::{Bound, Console, ConsoleError, Facts};
+pub use oidc::{BadToken, Expected, KeySet};
 pub use ops::Ops;
+pub use pushed::{GOOGLE_KEYS, PushAnswer, PushEndpoint};
 pub use receive::{Outcome, Received, Receiver, Trouble};

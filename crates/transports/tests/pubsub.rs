@@ -1,6 +1,9 @@
 //! Pub/Sub keeps the contract of transports, over Google's emulator.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "pubsub/specifics.rs"]
+mod specifics;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -19,6 +19,7 @@ mod credentials;
 mod grpc;
 mod held;
 mod publish;
+mod pushed;
 mod recent;
 mod subscription;
 mod topology;
@@ -43,6 +44,7 @@ use tracing::warn;
 
 use self::grpc::Line;
 use self::publish::Used;
+pub use self::pushed::{Handed, Pushed};
 use self::recent::Recent;
 use self::url::Address;
 
@@ -124,15 +126,16 @@ struct Shared {
 
 impl PubSub {
     /// Connects to `pubsub://PROJECT`, where `?emulator=HOST:PORT` or `PUBSUB_EMULATOR_HOST` says
-    /// to use an emulator and `?credentials=FILE` who we are; without either, Google's default
-    /// credentials are looked for.
+    /// to use an emulator, `?credentials=FILE` who we are and `?lease=SECONDS` what
+    /// [`PubSubOptions::lease`] does; without credentials, Google's defaults are looked for.
     ///
     /// Fails with [`TransportError::Setup`] where trying again is no use: the address is none, or
     /// the credentials or the project are refused.
-    pub async fn connect(url: &str, options: PubSubOptions) -> Result<Self, TransportError> {
-        options.check()?;
+    pub async fn connect(url: &str, mut options: PubSubOptions) -> Result<Self, TransportError> {
         let variable = std::env::var(url::EMULATOR).ok();
         let address = url::read(url, variable.as_deref())?;
+        options.lease = address.lease.unwrap_or(options.lease);
+        options.check()?;
         // The client asks for a provider of cryptography even where there is nothing to encrypt;
         // another that is there already will do.
         let _ = rustls::crypto::ring::default_provider().install_default();

@@ -44,15 +44,13 @@ impl PubSub {
 
     /// The names of a consumer's subscriptions to a topic, as paths.
     pub(super) fn pair(&self, consumer: &str, topic: &str) -> Pair {
-        let path = |name: String| {
-            format!("projects/{}/subscriptions/{}", self.0.address.project, fitting(&name))
+        let prefix = self.0.options.prefix.as_deref();
+        let path = |topic: &str| {
+            let name = subscription_name(consumer, topic, prefix);
+            format!("projects/{}/subscriptions/{name}", self.0.address.project)
         };
-        let short = short(topic, self.0.options.prefix.as_deref());
-        Pair {
-            topic: topic.to_owned(),
-            main: path(format!("{consumer}.{short}.sub")),
-            dead: path(format!("{consumer}.{short}.dlq.sub")),
-        }
+        let (main, dead) = (path(topic), path(&format!("{topic}.dlq")));
+        Pair { topic: topic.to_owned(), main, dead }
     }
 
     /// A topic and its dead-letter topic are there and keep messages long enough.
@@ -312,6 +310,11 @@ fn differences(
         ("dead_letter_policy", found.dead_letter_policy != wanted.dead_letter_policy),
     ];
     Ok(changes.into_iter().filter(|(_, changes)| *changes).map(|(path, _)| path).collect())
+}
+
+/// What a consumer's subscription to a topic is called.
+pub(super) fn subscription_name(consumer: &str, topic: &str, prefix: Option<&str>) -> String {
+    fitting(&format!("{consumer}.{}.sub", short(topic, prefix)))
 }
 
 /// A topic without the prefix of its system.

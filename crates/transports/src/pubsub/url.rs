@@ -1,4 +1,6 @@
-//! `pubsub://PROJECT[?emulator=HOST:PORT][&credentials=FILE][&endpoint=URL]`.
+//! `pubsub://PROJECT[?emulator=HOST:PORT][&credentials=FILE][&endpoint=URL][&lease=SECONDS]`.
+
+use std::time::Duration;
 
 use chapar_core::port::TransportError;
 use percent_encoding::percent_decode_str;
@@ -16,6 +18,7 @@ pub(super) struct Address {
     pub(super) endpoint: String,
     pub(super) emulator: bool,
     pub(super) credentials: Option<String>,
+    pub(super) lease: Option<Duration>,
 }
 
 /// Reads a URL; `emulator` is what the environment says of one.
@@ -35,6 +38,7 @@ pub(super) fn read(url: &str, emulator: Option<&str>) -> Result<Address, Transpo
         endpoint: GOOGLE.to_owned(),
         emulator: false,
         credentials: None,
+        lease: None,
     };
     let mut host = emulator.filter(|host| !host.is_empty()).map(str::to_owned);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -45,9 +49,14 @@ pub(super) fn read(url: &str, emulator: Option<&str>) -> Result<Address, Transpo
             "emulator" => host = Some(value),
             "credentials" => address.credentials = Some(value),
             "endpoint" => address.endpoint = value,
+            "lease" => {
+                let seconds =
+                    value.parse().map_err(|_| setup(format!("?lease={value}: give seconds")))?;
+                address.lease = Some(Duration::from_secs(seconds));
+            }
             _ => {
                 return Err(setup(format!(
-                    "?{name} is unknown; there are emulator, credentials and endpoint"
+                    "?{name} is unknown; there are emulator, credentials, endpoint and lease"
                 )));
             }
         }
@@ -91,6 +100,7 @@ mod tests {
             ("pubsub://a b", "no project id"),
             ("pubsub://p?emulator=", "emulator"),
             ("pubsub://p?region=x", "region"),
+            ("pubsub://p?lease=soon", "lease"),
             ("pubsub://p?endpoint=ftp://x", "endpoint"),
         ] {
             let said = read(url, None).unwrap_err().to_string();

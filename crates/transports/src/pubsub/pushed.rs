@@ -1,0 +1,349 @@
+//! Messages that Pub/Sub pushes over HTTP, as subscriptions.
+//!
+//! Whoever serves HTTP hands each request in by [`Pushed::deliver`] and answers when that returns:
+//! with success only once the message is applied or in a box of ours. Until then the service
+//! counts it as open, and pushes nothing more of its key. A request that ends without success
+//! comes again after the subscription's back-off, so nothing is kept here.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use chapar_core::port::{
+    BoxFuture, Delivery, Features, Outgoing, Receipt, SeekTo, Subscription, SubscriptionSpec,
+    Token, TopicSpec, Transport, TransportError,
+};
+use jiff::Timestamp;
+use serde_json::Value;
+use tokio::sync::{Notify, oneshot};
+
+use super::publish::position;
+use super::{lock, topology, wire};
+
+/// What became of a pushed message, and so what to answer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Handed {
+    /// It is applied or in a box: 204.
+    Done,
+    /// It is to come again: 503.
+    Again,
+    /// No consumer here has a subscription to it: 404.
+    Unknown,
+    /// It is no message of Pub/Sub, and why: 400.
+    Malformed(String),
+}
+
+/// A transport whose subscriptions get what is pushed; all else goes to another transport.
+///
+/// ```no_run
+/// # async fn example(pubsub: chapar_transports::pubsub::PubSub) {
+/// use std::sync::Arc;
+/// use std::time::Duration;
+///
+/// use chapar_transports::pubsub::Pushed;
+///
+/// let pushed = Pushed::over(Arc::new(pubsub), Some("melmastoon"), Duration::from_secs(55));
+/// // In the handler of `POST /internal/events/{topic}`:
+/// let answer = pushed.deliver("reservation.booking.held.v1", b"{}").await;
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Pushed(Arc<Shared>);
+
+struct Shared {
+    others: Arc<dyn Transport>,
+    prefix: Option<String>,
+    patience: Duration,
+    consumers: Mutex<Vec<Arc<Consumer>>>,
+}
+
+/// One subscription of this process.
+struct Consumer {
+    spec: SubscriptionSpec,
+    state: Mutex<State>,
+    arrived: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    last: u64,
+    waiting: VecDeque<(u64, Delivery)>,
+    /// Those that somebody waits for an answer to, by their numbers.
+    open: BTreeMap<u64, oneshot::Sender<bool>>,
+    closed: bool,
+}
+
+impl Pushed {
+    /// Subscriptions are fed by [`Pushed::deliver`], publishing goes to `others`. `prefix` is what
+    /// the topics of the system begin with and addresses leave out; a request gets its answer
+    /// within `patience`, which should be less than the subscription's acknowledgement deadline.
+    pub fn over(others: Arc<dyn Transport>, prefix: Option<&str>, patience: Duration) -> Self {
+        let (prefix, consumers) = (prefix.map(str::to_owned), Mutex::default());
+        Pushed(Arc::new(Shared { others, prefix, patience, consumers }))
+    }
+
+    /// Hands in the body of a request to `/internal/events/TOPIC`, and waits for what becomes of
+    /// it. Dropped before, it counts as to come again.
+    pub async fn deliver(&self, topic: &str, body: &[u8]) -> Handed {
+        let pushed = match read(body) {
+            Ok(pushed) => pushed,
+            Err(why) => return Handed::Malformed(why),
+        };
+        let Some((consumer, full)) = self.consumer(topic, &pushed.subscription) else {
+            return Handed::Unknown;
+        };
+        let (number, answer) = {
+            let mut state = lock(&consumer.state);
+            if state.closed || state.open.len() >= consumer.spec.max_in_flight {
+                return Handed::Again;
+            }
+            state.last += 1;
+            let number = state.last;
+            let delivery = pushed.delivery(&full, number);
+            let (tell, answer) = oneshot::channel();
+            state.waiting.push_back((number, delivery));
+            state.open.insert(number, tell);
+            (number, answer)
+        };
+        // Whatever ends this call ends the delivery: its late acknowledgement is refused.
+        let _end = End { consumer: &consumer, number };
+        consumer.arrived.notify_waiters();
+        match tokio::time::timeout(self.0.patience, answer).await {
+            Ok(Ok(true)) => Handed::Done,
+            _ => Handed::Again,
+        }
+    }
+
+    /// The consumer that a subscription belongs to, `CONSUMER.TOPIC-SHORT.sub`, and the topic.
+    fn consumer(&self, topic: &str, subscription: &str) -> Option<(Arc<Consumer>, String)> {
+        let prefix = self.0.prefix.as_deref();
+        let name = topology::last_segment(subscription);
+        let consumers = lock(&self.0.consumers);
+        consumers.iter().find_map(|consumer| {
+            let spec = &consumer.spec;
+            let full = spec.topics.iter().find(|full| topology::short(full, prefix) == topic)?;
+            let expected = topology::subscription_name(&spec.name, full, prefix);
+            (expected == name).then(|| (consumer.clone(), full.clone()))
+        })
+    }
+}
+
+struct End<'a> {
+    consumer: &'a Consumer,
+    number: u64,
+}
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        let mut state = lock(&self.consumer.state);
+        state.open.remove(&self.number);
+        state.waiting.retain(|(number, _)| *number != self.number);
+    }
+}
+
+/// A message as it is pushed.
+struct Message {
+    subscription: String,
+    id: String,
+    ordering_key: String,
+    attributes: std::collections::HashMap<String, String>,
+    data: Vec<u8>,
+    published_at: Timestamp,
+    attempt: u32,
+}
+
+fn read(body: &[u8]) -> Result<Message, String> {
+    let json: Value = serde_json::from_slice(body).map_err(|_| "the body is no JSON")?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let message = &json["message"];
+    let id = text(&message["messageId"]);
+    if id.is_empty() {
+        return Err("there is no message.messageId".into());
+    }
+    let data = STANDARD.decode(text(&message["data"])).map_err(|_| "message.data is no base64")?;
+    let attributes = match &message["attributes"] {
+        Value::Null => Default::default(),
+        given => serde_json::from_value(given.clone())
+            .map_err(|_| "message.attributes are no texts by name")?,
+    };
+    Ok(Message {
+        subscription: text(&json["subscription"]),
+        id,
+        ordering_key: text(&message["orderingKey"]),
+        attributes,
+        data,
+        published_at: text(&message["publishTime"]).parse().unwrap_or(Timestamp::UNIX_EPOCH),
+        attempt: json["deliveryAttempt"].as_u64().and_then(|n| n.try_into().ok()).unwrap_or(1),
+    })
+}
+
+impl Message {
+    fn delivery(self, topic: &str, number: u64) -> Delivery {
+        let (headers, key) = wire::decode(self.attributes, &self.ordering_key);
+        let handle = Some(number.to_string().into());
+        Delivery {
+            token: Token { position: position(topic, &self.id), handle },
+            topic: topic.to_owned(),
+            key,
+            headers,
+            body: self.data.into(),
+            attempt: self.attempt,
+            published_at: self.published_at,
+        }
+    }
+}
+
+impl Transport for Pushed {
+    fn features(&self) -> Features {
+        Features { delayed_nack: false, ..self.0.others.features() }
+    }
+
+    fn apply<'a>(
+        &'a self,
+        topics: &'a [TopicSpec],
+        _: &'a [SubscriptionSpec],
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        // Push subscriptions name an address and an identity, which are set up with the service.
+        self.0.others.apply(topics, &[])
+    }
+
+    fn publish(&self, batch: Vec<Outgoing>) -> BoxFuture<'_, Vec<Result<Receipt, TransportError>>> {
+        self.0.others.publish(batch)
+    }
+
+    fn subscribe<'a>(
+        &'a self,
+        spec: &'a SubscriptionSpec,
+    ) -> BoxFuture<'a, Result<Box<dyn Subscription>, TransportError>> {
+        Box::pin(async move {
+            let state = Mutex::default();
+            let consumer = Arc::new(Consumer { spec: spec.clone(), state, arrived: Notify::new() });
+            let mut consumers = lock(&self.0.consumers);
+            consumers.retain(|other| other.spec.name != spec.name);
+            consumers.push(consumer.clone());
+            Ok(Box::new(PushedSubscription(consumer)) as Box<dyn Subscription>)
+        })
+    }
+
+    fn seek<'a>(
+        &'a self,
+        subscription: &'a str,
+        to: SeekTo,
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        self.0.others.seek(subscription, to)
+    }
+}
+
+struct PushedSubscription(Arc<Consumer>);
+
+impl PushedSubscription {
+    /// Answers the request that a delivery came with.
+    fn answer(&self, token: &Token, applied: bool) -> Result<(), TransportError> {
+        let number = token.handle.as_deref().and_then(|number| number.parse::<u64>().ok());
+        let number = number.ok_or(TransportError::Expired)?;
+        let tell = lock(&self.0.state).open.remove(&number).ok_or(TransportError::Expired)?;
+        tell.send(applied).map_err(|_| TransportError::Expired)
+    }
+}
+
+impl Subscription for PushedSubscription {
+    fn fetch(
+        &self,
+        max: usize,
+        wait: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
+        Box::pin(async move {
+            let deadline = Instant::now() + wait;
+            loop {
+                let arrived = self.0.arrived.notified();
+                let taken: Vec<Delivery> = {
+                    let mut state = lock(&self.0.state);
+                    let count = max.min(state.waiting.len());
+                    state.waiting.drain(..count).map(|(_, delivery)| delivery).collect()
+                };
+                let left = deadline.saturating_duration_since(Instant::now());
+                if !taken.is_empty() || left.is_zero() {
+                    return Ok(taken);
+                }
+                let _ = tokio::time::timeout(left, arrived).await;
+            }
+        })
+    }
+
+    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move {
+            tokens.iter().map(|token| self.answer(token, true)).fold(Ok(()), Result::and)
+        })
+    }
+
+    fn nack<'a>(
+        &'a self,
+        token: &'a Token,
+        _: Duration,
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move { self.answer(token, false) })
+    }
+
+    fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(async move {
+            let state = lock(&self.0.state);
+            let open = |token: &Token| {
+                let number = token.handle.as_deref()?.parse::<u64>().ok()?;
+                state.open.get(&number).map(drop)
+            };
+            let all = tokens.iter().all(|token| open(token).is_some());
+            if all { Ok(()) } else { Err(TransportError::Expired) }
+        })
+    }
+
+    fn close(&self) -> BoxFuture<'_, Result<(), TransportError>> {
+        Box::pin(async move {
+            self.end();
+            Ok(())
+        })
+    }
+}
+
+impl PushedSubscription {
+    fn end(&self) {
+        let mut state = lock(&self.0.state);
+        state.closed = true;
+        state.waiting.clear();
+        // Whoever waits for these hears that they are to come again.
+        state.open.clear();
+    }
+}
+
+impl Drop for PushedSubscription {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pushed_message_is_read_or_refused_by_its_part() {
+        let body = br#"{"message": {"data": "aGk=", "messageId": "7", "orderingKey": "acme:1",
+            "publishTime": "2026-04-22T10:00:00Z", "attributes": {"ce-id": "x", "chapar-id": "y"}},
+            "subscription": "projects/p/subscriptions/s", "deliveryAttempt": 3}"#;
+        let delivery = read(body).unwrap().delivery("t", 1);
+        assert_eq!((delivery.body.as_ref(), delivery.attempt), (&b"hi"[..], 3));
+        assert_eq!(delivery.key.as_deref(), Some("acme:1"));
+        assert_eq!(delivery.headers, [("ce-id".to_owned(), "x".to_owned())]);
+        assert_eq!(delivery.published_at.to_string(), "2026-04-22T10:00:00Z");
+        for (wrong, part) in [
+            ("no", "JSON"),
+            ("{}", "messageId"),
+            (r#"{"message": {"messageId": "7", "data": "?"}}"#, "base64"),
+            (r#"{"message": {"messageId": "7", "attributes": {"a": 1}}}"#, "attributes"),
+        ] {
+            let said = read(wrong.as_bytes()).err().unwrap();
+            assert!(said.contains(part), "{wrong}: {said}");
+        }
+    }
+}
