@@ -70,7 +70,7 @@ impl Runner {
         Ok(may_apply)
     }
 
-    /// Whether the event was applied before, or waits behind a dead letter of its key.
+    /// Whether the event was applied before, or waits for an earlier one or a dead letter of its key.
     async fn is_settled(&self, item: &Item) -> Result<bool, Failure> {
         let (name, arrival) = (&self.consumer.name, &item.arrival);
         let mut tx = self.chapar.store().begin_read().await?;
@@ -79,6 +79,8 @@ impl Runner {
             && item.released.is_none()
         {
             settled |= !tx.conn().blocked_keys(name, vec![key.clone()]).await?.is_empty();
+            // Over topics that know nothing of one another, it may have come before its time.
+            settled |= !self.turns(&mut tx, std::slice::from_ref(item)).await?.held.is_empty();
         }
         tx.rollback().await?;
         Ok(settled)
