@@ -1,6 +1,8 @@
 //! NATS keeps the contract of transports.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "nats/cloudevents.rs"]
+mod cloudevents;
 #[path = "nats/secure.rs"]
 mod secure;
 #[path = "nats/specifics.rs"]
