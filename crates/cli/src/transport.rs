@@ -236,6 +236,18 @@ pub(crate) fn shown(url: &str) -> String {
 
 /// The URL with its password, or its token, as `***`.
 pub(crate) fn masked(url: &str) -> String {
+    let hosts = url.rfind('@').unwrap_or(0);
+    let end = url[hosts..].find('?').map_or(url.len(), |at| hosts + at);
+    let (url, options) = url.split_at(end);
+    let options = options.split_inclusive(['?', '&']).map(|option| {
+        let (name, _) = option.split_once('=').unwrap_or((option, ""));
+        let is_secret = ["password", "secret", "token"].iter().any(|word| name.ends_with(word));
+        match is_secret && option.contains('=') {
+            true if option.ends_with('&') => format!("{name}=***&"),
+            true => format!("{name}=***"),
+            false => option.to_owned(),
+        }
+    });
     let masked = url.split(',').map(|server| {
         let (scheme, rest) = server.split_once("://").unwrap_or(("", server));
         let Some((login, host)) = rest.rsplit_once('@') else { return server.to_owned() };
@@ -246,7 +258,7 @@ pub(crate) fn masked(url: &str) -> String {
         };
         format!("{scheme}://{user}@{host}")
     });
-    masked.collect::<Vec<_>>().join(",")
+    masked.collect::<Vec<_>>().join(",") + &options.collect::<String>()
 }
 
 #[cfg(test)]
@@ -263,6 +275,8 @@ mod tests {
         assert_eq!(masked("sql:"), "sql:");
         let url = "kafka://me:se?cret@a:9092,b:9092?sasl=PLAIN&password=secret";
         assert_eq!(shown(url), "kafka://a:9092,b:9092");
+        let url = "kafka://a:9092?sasl=PLAIN&sasl.password=x&password_file=/p";
+        assert_eq!(masked(url), "kafka://a:9092?sasl=PLAIN&sasl.password=***&password_file=/p");
     }
 
     #[test]

@@ -32,7 +32,7 @@ fn topics(loaded: &Loaded, replication: u16) -> String {
     let mut text = HEAD.to_owned();
     text.push_str(&format!(
         "create() {{
-  ${{KAFKA_TOPICS:-kafka-topics.sh}} --bootstrap-server \"$BOOTSTRAP_SERVERS\" \\
+  kafka-topics.sh --bootstrap-server \"$BOOTSTRAP_SERVERS\" \\
     ${{COMMAND_CONFIG:+--command-config \"$COMMAND_CONFIG\"}} --create --if-not-exists \\
     --topic \"$1\" --partitions \"$2\" --replication-factor {replication} \\
     --config \"retention.ms=$3\" --config cleanup.policy=delete \\
@@ -60,7 +60,7 @@ fn acls(loaded: &Loaded) -> String {
     let mut text = HEAD.to_owned();
     text.push_str(
         "allow() {
-  ${KAFKA_ACLS:-kafka-acls.sh} --bootstrap-server \"$BOOTSTRAP_SERVERS\" \\
+  kafka-acls.sh --bootstrap-server \"$BOOTSTRAP_SERVERS\" \\
     ${COMMAND_CONFIG:+--command-config \"$COMMAND_CONFIG\"} --add --allow-principal \"$@\"
 }
 ",

@@ -10,7 +10,13 @@ use std::time::Duration;
 use super::obtain::{cache_dir, into_cache};
 use super::recipe::{self, Found, Missing, Site, on_path, run};
 
-const VERSION: &str = "4.3.1";
+pub(super) const VERSION: &str = "4.3.1";
+
+/// A listener beside the plain one: its name, its protocol, the port that it has, and the port that clients are told,
+/// which may be a proxy's.
+const LISTENER: &str = "+listener";
+/// A user: `SCRAM-SHA-256=[name=NAME,password=PASSWORD]`.
+const SCRAM: &str = "+scram";
 
 /// A listener beside the plain one: its name, its protocol, the port that it has, and the port that clients are told,
 /// which may be a proxy's.

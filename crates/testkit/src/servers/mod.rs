@@ -16,6 +16,7 @@ mod chromium;
 mod guard;
 mod instance;
 mod kafka;
+mod kafka_tools;
 mod keeper;
 mod nats;
 mod obtain;
@@ -35,6 +36,7 @@ use serde::{Deserialize, Serialize};
 
 pub use guard::Guard;
 pub use instance::{Instance, Launch};
+pub use kafka_tools::kafka_tool;
 pub use keeper::{Keeper, Skip};
 pub use obtain::{Listing, cache_dir, list, obtain};
 pub(crate) use postgres::give_to_server_user;

@@ -39,7 +39,8 @@ fn run(command: &mut Command) -> Result<String, String> {
 }
 
 fn python(packages: &Path, args: &[&str]) -> String {
-    let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cloudevents/over_nats.py");
+    let script =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cloudevents/over_nats.py");
     let mut command = Command::new("python3");
     run(command.env("PYTHONPATH", packages).arg(script).args(args)).unwrap()
 }
