@@ -36,7 +36,7 @@ resource "google_pubsub_topic" "topic" {
 
   project                    = var.project
   name                       = each.key
-  message_retention_duration = "604800s"
+  message_retention_duration = "${min(try(each.value.retentionDays.hot, 7), 31) * 86400}s"
 
   dynamic "message_storage_policy" {
     for_each = contains(keys(var.regions), each.value.residency) ? [var.regions[each.value.residency]] : []
@@ -49,19 +49,24 @@ resource "google_pubsub_topic" "topic" {
 resource "google_pubsub_topic" "dead_letter" {
   for_each = local.dead_letters
 
-  project = var.project
-  name    = each.key
+  project                    = var.project
+  name                       = each.key
+  message_retention_duration = "1209600s"
 }
 
-# Without a subscription a dead letter would be gone.
+# A consumer takes its own letters out of what it shares with others, and handles them again.
 resource "google_pubsub_subscription" "dead_letter" {
-  for_each = local.dead_letters
+  for_each = local.subscriptions
 
-  project                    = var.project
-  name                       = "${each.key}.sub"
-  topic                      = google_pubsub_topic.dead_letter[each.key].id
-  ack_deadline_seconds       = 600
-  message_retention_duration = "1209600s"
+  project                      = var.project
+  name                         = each.value.deadLetterName
+  topic                        = google_pubsub_topic.dead_letter[each.value.deadLetterTopic].id
+  filter                       = "attributes.CloudPubSubDeadLetterSourceSubscription = \"${each.key}\""
+  enable_message_ordering      = true
+  enable_exactly_once_delivery = true
+  ack_deadline_seconds         = 600
+  message_retention_duration   = "1209600s"
+  labels                       = { chapar-consumer = substr(sha256(each.value.service), 0, 32) }
 
   expiration_policy {
     ttl = ""
@@ -74,11 +79,12 @@ resource "google_pubsub_subscription" "subscription" {
   project                      = var.project
   name                         = each.key
   topic                        = google_pubsub_topic.topic[each.value.topic].id
-  enable_message_ordering      = each.value.ordered
+  enable_message_ordering      = true
   enable_exactly_once_delivery = each.value.pushPath == null
   ack_deadline_seconds         = each.value.pushPath == null ? 600 : 60
   message_retention_duration   = "604800s"
   retain_acked_messages        = true
+  labels                       = { chapar-consumer = substr(sha256(each.value.service), 0, 32) }
 
   expiration_policy {
     ttl = ""
@@ -91,7 +97,7 @@ resource "google_pubsub_subscription" "subscription" {
 
   dead_letter_policy {
     dead_letter_topic     = google_pubsub_topic.dead_letter[each.value.deadLetterTopic].id
-    max_delivery_attempts = 7
+    max_delivery_attempts = var.max_delivery_attempts
   }
 
   dynamic "push_config" {
@@ -143,15 +149,11 @@ resource "google_pubsub_subscription_iam_binding" "readers" {
   members      = [local.accounts[each.value.account], local.pubsub]
 }
 
-# A consumer takes its own letters out of what it shares with others.
 resource "google_pubsub_subscription_iam_binding" "dead_letters" {
-  for_each = local.dead_letters
+  for_each = local.subscriptions
 
   project      = var.project
   subscription = google_pubsub_subscription.dead_letter[each.key].name
   role         = "roles/pubsub.subscriber"
-  members = distinct([
-    for subscription in local.subscriptions : local.accounts[subscription.account]
-    if subscription.deadLetterTopic == each.key
-  ])
+  members      = [local.accounts[each.value.account]]
 }

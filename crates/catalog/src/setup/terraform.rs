@@ -17,8 +17,9 @@ struct Subscription<'a> {
     topic: &'a str,
     service: &'a str,
     account: String,
-    ordered: bool,
     dead_letter_topic: &'a str,
+    /// The subscription by which the service gets its own dead letters.
+    dead_letter_name: String,
     /// Where on its service it is pushed to; none where the service pulls.
     push_path: Option<String>,
 }
@@ -33,8 +34,9 @@ struct Access {
 /// A Terraform module; the services of `push` get their events over HTTP instead of pulling.
 ///
 /// The settings are those of the platform: retry from 10 s to 600 s, everything kept 7 days
-/// also when acknowledged, 60 s to acknowledge a push and 600 s a pull, a dead-letter topic
-/// after 7 attempts. Google refuses exactly-once delivery on pushes, where the inbox does it.
+/// also when acknowledged, 60 s to acknowledge a push and 600 s a pull, and a dead-letter topic.
+/// Google refuses exactly-once delivery on pushes, where the inbox does it. Ordering is always
+/// switched on: it cannot be later, and does nothing to a message without a key.
 pub fn terraform(loaded: &Loaded, push: &[String]) -> Result<Files, SetupError> {
     let catalog = &loaded.catalog;
     let subscriptions = inventory::subscriptions(catalog);
@@ -63,8 +65,8 @@ pub fn terraform(loaded: &Loaded, push: &[String]) -> Result<Files, SetupError> 
                 topic: &subscription.topic,
                 service: &subscription.consumer,
                 account,
-                ordered: subscription.ordered,
                 dead_letter_topic: &subscription.dead_letter_topic,
+                dead_letter_name: format!("{}.dlq.sub", subscription.name.trim_end_matches(".sub")),
                 push_path,
             }
         })

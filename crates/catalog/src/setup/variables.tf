@@ -3,6 +3,12 @@ variable "project" {
   type        = string
 }
 
+variable "max_delivery_attempts" {
+  description = "Deliveries after which Pub/Sub gives a message up. A backstop: Chapar gives up earlier, by its own count."
+  type        = number
+  default     = 100
+}
+
 variable "push_endpoints" {
   description = "The address of each service that is pushed to, such as https://inventory.example.org."
   type        = map(string)
