@@ -24,6 +24,8 @@ struct Arguments {
 enum Chore {
     /// Obtain the servers that are missing, then run every test.
     Test(test::Options),
+    /// Obtain what building every cargo feature takes beside Rust.
+    Tools,
     /// List, obtain or start the servers that tests talk to.
     Servers(servers::Options),
     /// Take the README's picture of the console, in a real browser.
@@ -33,6 +35,7 @@ enum Chore {
 fn main() -> ExitCode {
     let done = match Arguments::parse().chore {
         Chore::Test(options) => test::run(&options),
+        Chore::Tools => test::obtain_tools().map(|()| ExitCode::SUCCESS),
         Chore::Servers(options) => servers::run(&options),
         Chore::Screenshot(options) => screenshot::run(&options),
     };

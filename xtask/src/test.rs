@@ -28,7 +28,15 @@ pub(crate) struct Options {
     arguments: Vec<String>,
 }
 
+/// Obtains what building every cargo feature takes beside Rust.
+pub(crate) fn obtain_tools() -> Result<()> {
+    chapar_testkit::servers::build_tools().map_err(anyhow::Error::msg)
+}
+
 pub(crate) fn run(options: &Options) -> Result<ExitCode> {
+    if !options.no_obtain {
+        obtain_tools()?;
+    }
     let keeper = Arc::new(Keeper::open().context("cannot listen for tests")?);
     let foreground = Foreground::default();
     let closing = Arc::clone(&keeper);

@@ -38,7 +38,7 @@ pub use guard::Guard;
 pub use instance::{Instance, Launch};
 pub use kafka_tools::kafka_tool;
 pub use keeper::{Keeper, Skip};
-pub use obtain::{Listing, cache_dir, list, obtain};
+pub use obtain::{Listing, build_tools, cache_dir, list, obtain};
 pub(crate) use postgres::give_to_server_user;
 pub use postgres::{Database, Postgres};
 pub use shared::shared;

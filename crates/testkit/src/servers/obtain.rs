@@ -178,6 +178,22 @@ pub(super) fn missing(server: Kind, Missing { reason, packages }: Missing) -> Se
     ServerError::Missing { server, reason, advice }
 }
 
+/// What building every cargo feature takes beside Rust, installed where that may be done.
+pub fn build_tools() -> Result<(), String> {
+    let found = ["cc", "make", "pkg-config"].iter().all(|tool| on_path(tool).is_some())
+        && run(Command::new("pkg-config").args(["--exists", "openssl"])).is_ok();
+    let packages = ["gcc", "libc6-dev", "libssl-dev", "make", "pkg-config"];
+    match found {
+        true => Ok(()),
+        false if may_install() => install(&BTreeSet::from(packages)),
+        false => Err(format!(
+            "building with Kafka takes a C compiler, make, pkg-config and the headers of OpenSSL; \
+             install what Debian calls {}",
+            packages.join(" ")
+        )),
+    }
+}
+
 fn may_install() -> bool {
     is_debian() && rustix::process::geteuid().is_root()
 }
