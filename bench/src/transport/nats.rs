@@ -6,10 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
 use async_nats::HeaderMap;
+use async_nats::jetstream;
 use async_nats::jetstream::consumer::{AckPolicy, pull};
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::jetstream::message::PublishMessage;
-use async_nats::jetstream::{self};
 use chapar_core::port::Transport;
 use chapar_transports::nats::{Nats, NatsOptions};
 use futures_util::future::LocalBoxFuture;
