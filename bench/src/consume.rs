@@ -164,6 +164,9 @@ pub fn run(options: &Options) -> Result<Report> {
     bench.report(&rounds, peak_rss_mib).context("no round was run")
 }
 
+/// Processor time of this process, and of the private database server if there is one.
+type Cpu = (f64, Option<f64>);
+
 struct Bench<'a> {
     options: &'a Options,
     place: Place,
@@ -171,8 +174,8 @@ struct Bench<'a> {
     template: Arc<Template>,
     /// Counts events, so that none is applied twice over the turns.
     next: Cell<u64>,
-    /// Processor time per event by contestant: of this process and of the database.
-    spent: RefCell<HashMap<&'static str, Vec<(f64, Option<f64>)>>>,
+    /// By contestant, per event and turn.
+    spent: RefCell<HashMap<&'static str, Vec<Cpu>>>,
 }
 
 impl<'a> Bench<'a> {
@@ -246,19 +249,13 @@ impl<'a> Bench<'a> {
         self.end(name, &feed, cpu, rate).await
     }
 
-    fn cpu(&self) -> (f64, Option<f64>) {
+    fn cpu(&self) -> Cpu {
         let own = place::cpu(std::process::id(), false).unwrap_or(f64::NAN);
         (own, self.place.database_cpu())
     }
 
     /// Checks that all was applied, once each; returns the rate of what was.
-    async fn end(
-        &self,
-        name: &'static str,
-        feed: &Feed,
-        before: (f64, Option<f64>),
-        rate: f64,
-    ) -> Result<f64> {
+    async fn end(&self, name: &'static str, feed: &Feed, before: Cpu, rate: f64) -> Result<f64> {
         const COUNT: &str = "select (select count(*) from bench_bookings), \
             (select count(*) from chapar.inbox), (select count(*) from chapar.dead_letters) \
             + (select count(*) from chapar.parked)";
