@@ -212,9 +212,9 @@ pub fn span(time: Duration) -> String {
     match seconds {
         _ if time.is_zero() => "for ever".into(),
         _ if time.subsec_nanos() > 0 => format!("{time:?}"),
-        _ if seconds % 86_400 == 0 => format!("{} d", seconds / 86_400),
-        _ if seconds % 3600 == 0 => format!("{} h", seconds / 3600),
-        _ if seconds % 60 == 0 => format!("{} min", seconds / 60),
+        _ if seconds.is_multiple_of(86_400) => format!("{} d", seconds / 86_400),
+        _ if seconds.is_multiple_of(3600) => format!("{} h", seconds / 3600),
+        _ if seconds.is_multiple_of(60) => format!("{} min", seconds / 60),
         _ => format!("{seconds} s"),
     }
 }
