@@ -180,7 +180,7 @@ async fn what_the_catalog_does_not_mention_is_deleted_only_when_nobody_reads_it(
         );
     }
     reader.close().await.unwrap();
-    assert_eq!(apply(&nats, &catalog(), true).await, [curious.clone()]);
+    assert_eq!(apply(&nats, &catalog(), true).await, std::slice::from_ref(curious));
     let jetstream = jetstream_of(&server).await;
     assert!(jetstream.get_stream("SPA").await.is_err());
     assert!(jetstream.get_stream("LEDGER").await.is_ok());
