@@ -110,6 +110,15 @@ impl Conn<'_> {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
+    /// When a consumer was attached for the first time.
+    pub async fn first_seen(&mut self, consumer: &str) -> Result<Option<Timestamp>, StoreError> {
+        static FIRST: Statement = Statement::new(
+            "select min(first_seen) from chapar.topic_readers where subscription = $1",
+        );
+        let rows = self.query(&FIRST, vec![consumer.into()]).await?;
+        rows.first().map_or(Ok(None), |row| row.get(0))
+    }
+
     /// The topics that anybody reads.
     pub async fn topics_read(&mut self) -> Result<Vec<String>, StoreError> {
         static TOPICS: Statement =

@@ -111,7 +111,14 @@ impl Builder {
         let build = served + 1;
         tx.conn().drop_build(name, build).await?;
         let total = tx.conn().applied_count(name).await?;
+        // Where the inbox remembers nothing of the first day, it was tidied: what is older than its
+        // memory was applied.
+        let first = tx.conn().first_seen(name).await?;
         let since = tx.conn().remembers_since(name).await?;
+        let since = since.filter(|since| {
+            const DAY: i64 = 24 * 3600;
+            first.is_some_and(|first| since.duration_since(first).as_secs() > DAY)
+        });
         tx.commit().await?;
         let mut work =
             Work { build, done: 0, total, since, read_to: BTreeMap::new(), left: vec![] };
@@ -226,10 +233,9 @@ impl Builder {
             for past in later {
                 let id = past.fact();
                 let boxed = boxes.iter().any(|b| b.consumer == self.folds.name && b.event_id == id);
-                // What is older than the inbox's memory was applied, unless it lies in a box.
                 let forgotten =
                     work.since.is_some_and(|since| past.kept.delivery.published_at < since);
-                match forgotten && !boxed && self.has_forgotten(work) {
+                match forgotten && !boxed {
                     true => now.push(past),
                     false => work.left.push(past),
                 }
@@ -247,12 +253,6 @@ impl Builder {
             tx.commit().await?;
         }
         Ok(())
-    }
-
-    /// Whether the inbox was ever tidied: its memory begins a day or more after the model did.
-    fn has_forgotten(&self, work: &Work) -> bool {
-        const DAY: i64 = 24 * 3600;
-        work.since.is_some_and(|since| Timestamp::now().duration_since(since).as_secs() > DAY)
     }
 
     /// Everything between two places.
@@ -339,7 +339,7 @@ struct Work {
     build: i64,
     done: i64,
     total: i64,
-    /// Since when the inbox remembers.
+    /// Since when the inbox remembers, if it has forgotten anything.
     since: Option<Timestamp>,
     read_to: BTreeMap<u32, u64>,
     /// What the served build did not hold when it was looked at, and may by now.

@@ -19,6 +19,7 @@ on_each_store!(
     a_rebuild_from_the_snapshot_reads_only_what_came_after,
     a_game_day_compares_and_changes_nothing,
     a_rebuild_leaves_out_what_lies_in_the_boxes,
+    a_rebuild_has_what_the_inbox_has_forgotten,
     a_consumer_goes_back_to_the_snapshot,
 );
 
@@ -211,6 +212,34 @@ async fn a_rebuild_leaves_out_what_lies_in_the_boxes(house: House) {
     house.counted(3).await;
     house.built("rebuild").await;
     assert_eq!(house.sum("acme", "all").await.unwrap().sum, 8, "nothing twice");
+    stop(running).await;
+}
+
+async fn a_rebuild_has_what_the_inbox_has_forgotten(house: House) {
+    let running = start(&house, sums()).await;
+    house.note("acme", "a", 1..=5).await;
+    house.counted(5).await;
+    // As after weeks: the inbox was tidied, and the consumer is older than its memory.
+    let changes = match house.chapar.store().backend() {
+        Backend::Postgres => [
+            "delete from chapar.inbox",
+            "update chapar.topic_readers set first_seen = first_seen - interval '3 days'",
+        ],
+        Backend::Sqlite => [
+            "delete from chapar_inbox",
+            "update chapar_topic_readers set first_seen = first_seen - 259200000000",
+        ],
+    };
+    let mut tx = house.chapar.store().begin_engine().await.unwrap();
+    for change in changes {
+        tx.execute(change, vec![]).await.unwrap();
+    }
+    tx.commit().await.unwrap();
+    house.note("acme", "a", 6..=9).await;
+    house.counted(9).await;
+    house.spoil().await;
+    house.built("rebuild").await;
+    assert_eq!(house.sum("acme", "a").await, Some(Sum { events: 9, sum: 45, last: 9 }));
     stop(running).await;
 }
 
