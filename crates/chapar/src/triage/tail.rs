@@ -62,9 +62,7 @@ impl Tail {
     /// The next events; none if there were none for as long as `wait`.
     pub async fn next(&mut self, max: usize, wait: Duration) -> Result<Vec<Shown>, TransportError> {
         let kept = self.reader.read(max, wait).await?;
-        let wanted = |kept: &Kept| {
-            self.tenants.is_empty() || self.tenants.iter().any(|tenant| *tenant == kept.tenant)
-        };
+        let wanted = |kept: &Kept| self.tenants.is_empty() || self.tenants.contains(&kept.tenant);
         Ok(kept.into_iter().filter(wanted).map(|kept| self.shown(kept)).collect())
     }
 

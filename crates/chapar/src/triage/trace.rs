@@ -87,7 +87,7 @@ impl Parts {
         if self.events.is_empty() && self.sagas.is_empty() {
             return None;
         }
-        self.events.sort_by(|a, b| (a.written_at, a.seq).cmp(&(b.written_at, b.seq)));
+        self.events.sort_by_key(|event| (event.written_at, event.seq));
         let mut seen = HashSet::new();
         self.events.retain(|event| seen.insert(event.event_id.clone()));
         let shared = shared_prefix(&self.events);
