@@ -3,6 +3,8 @@
 //!
 //! A broker takes part by its URL: a module that opens both and keeps the contract of [`Bare`].
 
+#[cfg(feature = "kafka")]
+mod kafka;
 mod nats;
 
 use std::cell::Cell;
@@ -196,8 +198,11 @@ impl<'a> Field<'a> {
         let run = format!("{:08x}", fastrand::u32(..));
         let (kind, ours, bare) = match url.split_once("://").map(|(scheme, _)| scheme) {
             Some("nats" | "tls") => nats::open(&url, &run).await?,
+            #[cfg(feature = "kafka")]
+            Some("kafka") => kafka::open(&url, &run).await?,
             _ => bail!(
-                "--transport {url}: there is no bare client to compare with; use nats://host:port"
+                "--transport {url}: there is no bare client to compare with; use nats://host:port \
+                 or, in a build with it, kafka://host:port"
             ),
         };
         let load = |part| Load::new(format!("chapar-bench-{part}-{run}.sent.v1"), options.bytes);

@@ -6,6 +6,7 @@ use chapar_core::port::TransportError;
 use rdkafka::ClientConfig;
 use rdkafka::client::ClientContext;
 use rdkafka::config::RDKafkaLogLevel;
+use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use tracing::{debug, warn};
 
@@ -125,6 +126,8 @@ impl Ears {
         }
     }
 }
+
+impl ConsumerContext for Ears {}
 
 impl ClientContext for Ears {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {

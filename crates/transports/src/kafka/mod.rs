@@ -16,7 +16,9 @@
 mod client;
 mod member;
 mod options;
+mod plan;
 mod publish;
+mod reader;
 mod recent;
 mod subscription;
 mod topology;
@@ -26,8 +28,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
 use chapar_core::port::{
-    BoxFuture, Features, Outgoing, Receipt, SeekTo, Subscription, SubscriptionSpec, TopicSpec,
-    Transport, TransportError,
+    BoxFuture, Difference, Features, Outgoing, ReadFrom, Reader, Receipt, SeekTo, Subscription,
+    SubscriptionSpec, TopicSpec, Topology, Transport, TransportError,
 };
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
@@ -138,6 +140,32 @@ impl Transport for Kafka {
         let what = "move a subscription; stop its consumers and reset the offsets of their group \
                     with Kafka's own tools";
         Box::pin(async move { Err(TransportError::Unsupported(what)) })
+    }
+
+    fn plan<'a>(
+        &'a self,
+        wanted: &'a Topology,
+    ) -> BoxFuture<'a, Result<Vec<Difference>, TransportError>> {
+        Box::pin(self.differences(wanted))
+    }
+
+    fn carry_out<'a>(
+        &'a self,
+        wanted: &'a Topology,
+        difference: &'a Difference,
+    ) -> BoxFuture<'a, Result<(), TransportError>> {
+        Box::pin(self.settle(wanted, difference))
+    }
+
+    fn read<'a>(
+        &'a self,
+        topics: &'a [String],
+        from: ReadFrom,
+    ) -> BoxFuture<'a, Result<Box<dyn Reader>, TransportError>> {
+        Box::pin(async move {
+            let reader = reader::KafkaReader::open(self, topics, from).await?;
+            Ok(Box::new(reader) as Box<dyn Reader>)
+        })
     }
 }
 

@@ -25,8 +25,8 @@ const AT_LEAST: Duration = Duration::from_secs(1);
 /// A producer, and what it has heard. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Producer {
-    inner: FutureProducer<Ears>,
-    ears: Ears,
+    pub(super) inner: FutureProducer<Ears>,
+    pub(super) ears: Ears,
     made_at: Instant,
 }
 

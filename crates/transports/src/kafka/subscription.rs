@@ -153,7 +153,7 @@ impl Inner {
             return;
         }
         let mut state = self.state();
-        for Arrived { partition, offset, id, delivery } in arrived {
+        for Arrived { partition, offset, id, delivery, .. } in arrived {
             let Some(owned) = state.find(&delivery.topic, partition) else { continue };
             let place = u64::try_from(offset).unwrap_or_default() + 1;
             let before = id.as_ref().and_then(|id| owned.recent.get(id));

@@ -4,10 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::time::{Duration, Instant};
 
 use chapar_core::port::{TopicSpec, TransportError};
-use rdkafka::admin::{
-    AdminClient, AdminOptions, AlterConfig, ConfigSource, NewTopic, ResourceSpecifier,
-    TopicReplication,
-};
+use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::error::RDKafkaErrorCode;
 use rdkafka::metadata::Metadata;
 use sha2::{Digest, Sha256};
@@ -125,7 +122,7 @@ impl Kafka {
     }
 
     /// Asks the cluster what topics it has.
-    async fn look_again(&self) -> Result<Cluster, TransportError> {
+    pub(super) async fn look_again(&self) -> Result<Cluster, TransportError> {
         let kafka = self.clone();
         let asked = tokio::task::spawn_blocking(move || {
             let producer = kafka.producer()?;
@@ -145,8 +142,7 @@ impl Kafka {
         if missing.is_empty() {
             return Ok(());
         }
-        let brokers = u32::try_from(self.0.brokers).unwrap_or(u32::MAX);
-        let (replication, in_sync) = replicas(options.replication, brokers);
+        let (brokers, (replication, in_sync)) = (self.0.brokers, self.replicas());
         if replication < options.replication {
             warn!(
                 brokers,
@@ -190,12 +186,7 @@ impl Kafka {
 
     /// Makes the retention of a topic longer; says what else is not as it should be.
     async fn adapt(&self, topic: &TopicSpec) -> Result<(), TransportError> {
-        let options = within(self.0.options.timeout);
-        let admin = admin(&self.0.servers, &self.0.options)?;
-        let resource = [ResourceSpecifier::Topic(&topic.name)];
-        let found = admin.describe_configs(&resource, &options).await;
-        let found = found.map_err(|error| unavailable(&error))?;
-        let Some(Ok(found)) = found.into_iter().next() else { return Ok(()) };
+        let found = self.config_of(&topic.name).await?;
         let value = |name: &str| found.get(name).and_then(|entry| entry.value.clone());
         if let Some(policy) = value("cleanup.policy").filter(|policy| policy != "delete") {
             let name = &topic.name;
@@ -211,21 +202,7 @@ impl Kafka {
             return Ok(());
         }
         let asked = asked.to_string();
-        // The call replaces every setting of the topic: those that it has are given again.
-        let mut change = AlterConfig::new(ResourceSpecifier::Topic(&topic.name));
-        for entry in &found.entries {
-            if entry.source == ConfigSource::DynamicTopic
-                && entry.name != "retention.ms"
-                && let Some(value) = &entry.value
-            {
-                change = change.set(&entry.name, value);
-            }
-        }
-        let change = [change.set("retention.ms", &asked)];
-        let changed = admin.alter_configs(&change, &options).await;
-        for result in changed.map_err(|error| unavailable(&error))? {
-            result.map_err(|(_, code)| not_made(&topic.name, code))?;
-        }
+        self.set(&topic.name, &[("retention.ms", &asked)]).await?;
         info!(topic = topic.name, retention_ms = asked, "the topic keeps its messages longer");
         Ok(())
     }
@@ -233,13 +210,13 @@ impl Kafka {
 
 /// How many replicas a topic gets, and how many of them must have a message: all but one, which may
 /// then be away.
-fn replicas(wanted: u32, brokers: u32) -> (u32, String) {
+pub(super) fn replicas(wanted: u32, brokers: u32) -> (u32, String) {
     let replication = wanted.clamp(1, brokers.max(1));
     let in_sync = if replication >= 3 { replication - 1 } else { 1 };
     (replication, in_sync.to_string())
 }
 
-fn not_made(topic: &str, code: RDKafkaErrorCode) -> TransportError {
+pub(super) fn not_made(topic: &str, code: RDKafkaErrorCode) -> TransportError {
     match code {
         RDKafkaErrorCode::TopicAuthorizationFailed
         | RDKafkaErrorCode::ClusterAuthorizationFailed => setup(format!(
@@ -257,12 +234,15 @@ fn not_made(topic: &str, code: RDKafkaErrorCode) -> TransportError {
     }
 }
 
-fn admin(servers: &str, options: &KafkaOptions) -> Result<AdminClient<Ears>, TransportError> {
+pub(super) fn admin(
+    servers: &str,
+    options: &KafkaOptions,
+) -> Result<AdminClient<Ears>, TransportError> {
     let config = config(servers, options)?;
     config.create_with_context(Ears::new(options)).map_err(|error| creation(&error))
 }
 
-fn within(timeout: Duration) -> AdminOptions {
+pub(super) fn within(timeout: Duration) -> AdminOptions {
     AdminOptions::new().request_timeout(Some(timeout)).operation_timeout(Some(timeout))
 }
 

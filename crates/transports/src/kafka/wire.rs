@@ -20,6 +20,7 @@ pub(super) struct Arrived {
     pub(super) partition: i32,
     pub(super) offset: i64,
     pub(super) id: Option<Id>,
+    pub(super) tenant: Option<String>,
     pub(super) delivery: Delivery,
 }
 
@@ -51,7 +52,7 @@ pub(super) fn decode(message: &BorrowedMessage<'_>) -> Arrived {
         Some((last, _)) if last == name => headers.pop().map(|(_, value)| value),
         _ => None,
     };
-    let _tenant = ours(TENANT);
+    let tenant = ours(TENANT);
     let id = ours(ID).and_then(|id| id.parse().ok());
     let partition = u32::try_from(message.partition()).unwrap_or_default();
     let offset = u64::try_from(message.offset()).unwrap_or_default();
@@ -67,5 +68,5 @@ pub(super) fn decode(message: &BorrowedMessage<'_>) -> Arrived {
         attempt: 0,
         published_at: published_at.unwrap_or_else(Timestamp::now),
     };
-    Arrived { partition: message.partition(), offset: message.offset(), id, delivery }
+    Arrived { partition: message.partition(), offset: message.offset(), id, tenant, delivery }
 }

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use chapar_core::Id;
 use chapar_core::port::{
-    Delivery, Outgoing, SeekTo, Subscription, SubscriptionSpec, TopicSpec, Transport,
-    TransportError,
+    Action, Delivery, Difference, Outgoing, SeekTo, Subscription, SubscriptionSpec, TopicSpec,
+    Topology, Transport, TransportError,
 };
 use chapar_testkit::need;
 use chapar_testkit::servers::{self, Endpoint};
@@ -318,4 +318,64 @@ async fn what_cannot_be_done_is_said_plainly() {
     assert!(odd.to_string().contains("no topic at all"), "{odd}");
     let nobody = Kafka::connect("kafka://127.0.0.1:1", options("a")).await.unwrap_err();
     assert!(nobody.is_retryable() && nobody.to_string().contains("refused"), "{nobody}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_catalog_is_compared_with_the_cluster_and_carried_out() {
+    let server = need!(servers::kafka());
+    let kafka = connect(&server, options("a")).await;
+    let system = format!("t{:012x}", fastrand::u64(..1 << 48));
+    let [held, billed, stray] =
+        ["booking.held.v1", "bill.paid.v1", "odd.v1"].map(|rest| format!("{system}.{rest}"));
+    let spec_of = |name: &str, retention| TopicSpec { name: name.into(), partitions: 6, retention };
+    let wanted = Topology {
+        system,
+        topics: vec![spec_of(&held, 7 * DAY), spec_of(&billed, 7 * DAY)],
+        publishers: Default::default(),
+        subscriptions: vec![],
+    };
+    // One is there with other settings, one is nobody's, one is missing.
+    let other = NewTopic::new(&billed, 2, TopicReplication::Fixed(1))
+        .set("retention.ms", "1000000")
+        .set("compression.type", "gzip");
+    let odd = NewTopic::new(&stray, 1, TopicReplication::Fixed(1));
+    for made in admin(&server).create_topics(&[other, odd], &AdminOptions::new()).await.unwrap() {
+        made.unwrap();
+    }
+    kafka.publish(vec![message(&stray, "a")]).await.remove(0).unwrap();
+    let plan = kafka.plan(&wanted).await.unwrap();
+    let of = |name: &str| {
+        let found = plan.iter().find(|difference| difference.name == name);
+        found.unwrap_or_else(|| panic!("{name}: {plan:?}")).clone()
+    };
+    assert_eq!(plan.len(), 3, "{plan:?}");
+    assert!(
+        matches!(&of(&held).action, Action::Create { settings } if settings["partitions"] == "6")
+    );
+    assert!(matches!(&of(&stray).action, Action::Extra { holds } if holds == "1 messages"));
+    let Action::Change { settings } = of(&billed).action else { panic!("{plan:?}") };
+    let names: Vec<_> = settings.iter().map(|setting| setting.setting).collect();
+    assert_eq!(names, ["partitions", "retention.ms", "compression.type"]);
+
+    // A topic that somebody reads is not deleted.
+    let name = format!("desk-{:x}", fastrand::u64(..));
+    let reader = kafka.subscribe(&spec(&name, &[&stray])).await.unwrap();
+    fetch(&*reader, 1).await;
+    let error = kafka.carry_out(&wanted, &of(&stray)).await.unwrap_err();
+    assert!(error.to_string().contains(&format!("{name} still reads")), "{error}");
+    reader.close().await.unwrap();
+    for difference in plan.iter().filter_map(|difference| difference.to_do(true)) {
+        kafka.carry_out(&wanted, &difference).await.unwrap();
+    }
+    assert_eq!(setting(&server, &billed, "retention.ms").await, (7 * DAY).as_millis().to_string());
+    let limit = Instant::now() + Duration::from_secs(10);
+    loop {
+        let left = kafka.plan(&wanted).await.unwrap();
+        // The number of partitions is somebody's decision.
+        if let [Difference { name, action: Action::Change { settings }, .. }] = &left[..] {
+            assert_eq!((name, settings[0].setting, settings.len()), (&billed, "partitions", 1));
+            break;
+        }
+        assert!(Instant::now() < limit, "{left:?}");
+    }
 }

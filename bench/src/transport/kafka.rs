@@ -1,0 +1,164 @@
+//! `rdkafka` alone: a producer with the adapter's settings, and a consumer in a group of its own
+//! that commits as it goes, without lanes, order of redelivery or memory of what is open.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result};
+use chapar_core::port::Transport;
+use chapar_transports::kafka::{Address, Kafka, KafkaOptions};
+use futures_util::future::LocalBoxFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use rdkafka::admin::{AdminClient, AdminOptions};
+use rdkafka::client::DefaultClientContext;
+use rdkafka::consumer::{CommitMode, Consumer, StreamConsumer};
+use rdkafka::message::{Header, OwnedHeaders};
+use rdkafka::producer::{FutureProducer, FutureRecord};
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+use rdkafka::{ClientConfig, Message as _};
+
+use super::{Bare, Load, Read, WINDOW};
+
+/// As the adapter is asked for.
+const PARTITIONS: i32 = 12;
+const PATIENCE: Duration = Duration::from_secs(30);
+
+struct BareKafka {
+    config: ClientConfig,
+    producer: FutureProducer,
+    admin: AdminClient<DefaultClientContext>,
+    run: String,
+    turns: Cell<u32>,
+}
+
+/// Connects the adapter and the bare client, each over connections of its own. The bare client
+/// knows no options of the address beyond the brokers.
+pub(super) async fn open(
+    url: &str,
+    run: &str,
+) -> Result<(&'static str, Arc<dyn Transport>, Box<dyn Bare>)> {
+    let ours = Kafka::connect(url, KafkaOptions::default()).await?;
+    let Address { servers, options } = Address::parse(url, KafkaOptions::default())?;
+    let mut config = ClientConfig::new();
+    config.set("bootstrap.servers", servers);
+    let producer = config
+        .clone()
+        .set("acks", "all")
+        .set("enable.idempotence", "true")
+        .set("partitioner", "murmur2_random")
+        .set("compression.type", options.compression)
+        .set("linger.ms", options.linger.as_millis().to_string())
+        .create()
+        .context("the bare client cannot be made")?;
+    let admin = config.create().context("the bare client cannot be made")?;
+    let run = run.to_owned();
+    let bare = BareKafka { config, producer, admin, run, turns: Cell::new(0) };
+    Ok(("Kafka", Arc::new(ours), Box::new(bare)))
+}
+
+impl BareKafka {
+    fn group(&self, turn: u32) -> String {
+        format!("bare-{}-{turn}", self.run)
+    }
+}
+
+impl Bare for BareKafka {
+    fn publish<'a>(&'a self, load: &'a Load, turn: Duration) -> LocalBoxFuture<'a, Result<u64>> {
+        Box::pin(async move {
+            let (began, mut sent) = (Instant::now(), 0u64);
+            let mut acks = FuturesUnordered::new();
+            while began.elapsed() < turn {
+                let mut headers = OwnedHeaders::new_with_capacity(load.headers.len() + 2);
+                for (key, value) in &load.headers {
+                    headers = headers.insert(Header { key, value: Some(value) });
+                }
+                let (id, tenant) = (Load::id(sent).to_string(), Load::tenant(sent));
+                headers = headers
+                    .insert(Header { key: "chapar-id", value: Some(&id) })
+                    .insert(Header { key: "chapar-tenant", value: Some(&tenant) });
+                let key = Load::key(sent);
+                let record = FutureRecord::to(&load.topic)
+                    .key(&key)
+                    .payload(&load.body[..])
+                    .headers(headers);
+                acks.push(self.producer.send_result(record).map_err(|(error, _)| error)?);
+                if acks.len() >= WINDOW
+                    && let Some(ack) = acks.next().await
+                {
+                    ack?.map_err(|(error, _)| error)?;
+                }
+                sent += 1;
+            }
+            while let Some(ack) = acks.next().await {
+                ack?.map_err(|(error, _)| error)?;
+            }
+            Ok(sent)
+        })
+    }
+
+    fn read<'a>(
+        &'a self,
+        load: &'a Load,
+        most: u64,
+        turn: Duration,
+    ) -> LocalBoxFuture<'a, Result<Read>> {
+        Box::pin(async move {
+            self.turns.set(self.turns.get() + 1);
+            let consumer: StreamConsumer = self
+                .config
+                .clone()
+                .set("group.id", self.group(self.turns.get()))
+                .set("auto.offset.reset", "earliest")
+                .set("enable.auto.commit", "true")
+                .set("auto.commit.interval.ms", "50")
+                .set("enable.auto.offset.store", "false")
+                .create()?;
+            consumer.subscribe(&[&load.topic])?;
+            let (mut began, mut read) = (None, Read::default());
+            while read.messages < most && read.time < turn {
+                let message = tokio::time::timeout(PATIENCE, consumer.recv()).await;
+                let message = message.context("the client stopped delivering")??;
+                let owned = bytes::Bytes::copy_from_slice(message.payload().unwrap_or_default());
+                std::hint::black_box(owned);
+                consumer.store_offset_from_message(&message)?;
+                read.messages += 1;
+                read.time = began.get_or_insert_with(Instant::now).elapsed();
+            }
+            tokio::task::block_in_place(|| consumer.commit_consumer_state(CommitMode::Sync))?;
+            read.time = began.map_or(read.time, |began| began.elapsed());
+            tokio::task::block_in_place(|| drop(consumer));
+            Ok(read)
+        })
+    }
+
+    fn empty<'a>(&'a self, load: &'a Load) -> LocalBoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let mut all = TopicPartitionList::new();
+            for partition in 0..PARTITIONS {
+                all.add_partition_offset(&load.topic, partition, Offset::End)?;
+            }
+            self.admin.delete_records(&all, &AdminOptions::new()).await?;
+            Ok(())
+        })
+    }
+
+    fn leave<'a>(&'a self, loads: &'a [&'a Load]) -> LocalBoxFuture<'a, Result<()>> {
+        Box::pin(async move {
+            let topics: Vec<&str> = loads.iter().map(|load| load.topic.as_str()).collect();
+            // Not there if the topics could not be made.
+            let _ = self.admin.delete_topics(&topics, &AdminOptions::new()).await;
+            let groups = tokio::task::block_in_place(|| {
+                let listed = self.admin.inner().fetch_group_list(None, PATIENCE);
+                let names = listed.map(|listed| {
+                    let names = listed.groups().iter().map(|group| group.name().to_owned());
+                    names.filter(|name| name.contains(&self.run)).collect::<Vec<_>>()
+                });
+                names.unwrap_or_default()
+            });
+            let groups: Vec<&str> = groups.iter().map(String::as_str).collect();
+            let _ = self.admin.delete_groups(&groups, &AdminOptions::new()).await;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,158 @@
+//! Reading topics without a group: partitions are taken by hand, and nothing is committed.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use chapar_core::port::{BoxFuture, Kept, ReadFrom, Reader, TransportError};
+use rdkafka::consumer::{BaseConsumer, Consumer};
+use rdkafka::error::KafkaError;
+use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
+
+use super::client::{Ears, config, creation};
+use super::topology::code;
+use super::wire::{self, Arrived};
+use super::{Kafka, gone, lock, unavailable};
+
+/// A walk over the partitions of some topics.
+pub(super) struct KafkaReader {
+    consumer: Arc<BaseConsumer<Ears>>,
+    /// The partitions that were not read to their end yet, and where that was at first.
+    ends: HashMap<(String, i32), i64>,
+}
+
+impl KafkaReader {
+    pub(super) async fn open(
+        kafka: &Kafka,
+        topics: &[String],
+        from: ReadFrom,
+    ) -> Result<Self, TransportError> {
+        kafka.look_again().await?;
+        let there: Vec<(String, u32)> = {
+            let known = lock(&kafka.0.topics);
+            let partitions = |topic: &String| Some((topic.clone(), *known.get(topic)?));
+            topics.iter().filter_map(partitions).collect()
+        };
+        let kafka = kafka.clone();
+        let opened = tokio::task::spawn_blocking(move || Self::assign(&kafka, &there, &from));
+        opened.await.map_err(gone)?
+    }
+
+    /// Blocks.
+    fn assign(
+        kafka: &Kafka,
+        topics: &[(String, u32)],
+        from: &ReadFrom,
+    ) -> Result<Self, TransportError> {
+        let (options, timeout) = (&kafka.0.options, kafka.0.options.timeout);
+        let mut config = config(&kafka.0.servers, options)?;
+        // The client asks for a group's name; nobody joins it and nothing is committed.
+        config
+            .set("group.id", format!("chapar-reader-{:016x}", fastrand::u64(..)))
+            .set("enable.auto.commit", "false")
+            .set("enable.auto.offset.store", "false")
+            .set("auto.offset.reset", "earliest")
+            .set("isolation.level", "read_committed")
+            .set("fetch.wait.max.ms", "100")
+            .set("fetch.error.backoff.ms", "100");
+        let created = config.create_with_context(Ears::new(options));
+        let consumer: BaseConsumer<Ears> = created.map_err(|error| creation(&error))?;
+        let failed = |error: KafkaError| consumer.context().explain(&error);
+        let mut starts = TopicPartitionList::new();
+        let mut ends = HashMap::new();
+        for (topic, partitions) in topics {
+            for partition in 0..*partitions {
+                let number = i32::try_from(partition).unwrap_or(i32::MAX);
+                let (low, high) =
+                    consumer.fetch_watermarks(topic, number, timeout).map_err(failed)?;
+                let start = match from {
+                    ReadFrom::Beginning => low,
+                    ReadFrom::End => high,
+                    ReadFrom::Time(at) => {
+                        let mut asked = TopicPartitionList::new();
+                        let at = Offset::Offset(at.as_millisecond());
+                        asked.add_partition_offset(topic, number, at).map_err(failed)?;
+                        let found = consumer.offsets_for_times(asked, timeout).map_err(failed)?;
+                        match found.elements().first().map(|found| found.offset()) {
+                            Some(Offset::Offset(offset)) => offset,
+                            _ => high,
+                        }
+                    }
+                    ReadFrom::Behind(offsets) => {
+                        let behind = offsets.get(&code(topic, partition));
+                        let behind = behind.and_then(|offset| i64::try_from(*offset).ok());
+                        behind.map_or(low, |offset| offset + 1).max(low)
+                    }
+                };
+                let offset = Offset::Offset(start);
+                starts.add_partition_offset(topic, number, offset).map_err(failed)?;
+                if start < high {
+                    ends.insert((topic.clone(), number), high);
+                }
+            }
+        }
+        consumer.assign(&starts).map_err(failed)?;
+        Ok(KafkaReader { consumer: Arc::new(consumer), ends })
+    }
+
+    fn take(&mut self, arrived: Arrived) -> Option<Kept> {
+        let Arrived { partition, offset, id, tenant, delivery } = arrived;
+        let place = (delivery.topic.clone(), partition);
+        if self.ends.get(&place).is_some_and(|end| offset + 1 >= *end) {
+            self.ends.remove(&place);
+        }
+        // A message without our headers is none of ours.
+        Some(Kept { id: id?.to_string(), tenant: tenant?, delivery })
+    }
+}
+
+impl Reader for KafkaReader {
+    fn read(
+        &mut self,
+        max: usize,
+        wait: Duration,
+    ) -> BoxFuture<'_, Result<Vec<Kept>, TransportError>> {
+        Box::pin(async move {
+            let deadline = Instant::now() + wait;
+            let mut kept = Vec::new();
+            while kept.is_empty() {
+                let consumer = self.consumer.clone();
+                let polled = tokio::task::spawn_blocking(move || poll(&consumer, max, deadline));
+                let arrived = polled.await.map_err(gone)??;
+                if arrived.is_empty() {
+                    break;
+                }
+                kept.extend(arrived.into_iter().filter_map(|arrived| self.take(arrived)));
+            }
+            Ok(kept)
+        })
+    }
+
+    fn is_caught_up(&self) -> bool {
+        self.ends.is_empty()
+    }
+}
+
+/// Waits for a message and takes those that are there with it. Blocks.
+fn poll(
+    consumer: &BaseConsumer<Ears>,
+    max: usize,
+    deadline: Instant,
+) -> Result<Vec<Arrived>, TransportError> {
+    let mut arrived = Vec::new();
+    while arrived.len() < max {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let left = if arrived.is_empty() { left } else { Duration::ZERO };
+        match consumer.poll(left) {
+            Some(Ok(message)) => arrived.push(wire::decode(&message)),
+            Some(Err(error)) => match unavailable(&error) {
+                // The client finds its broker again by itself.
+                TransportError::Unavailable(_) => {}
+                error => return Err(error),
+            },
+            None if left.is_zero() => break,
+            None => {}
+        }
+    }
+    Ok(arrived)
+}
