@@ -1,5 +1,6 @@
 //! A member of a consumer group: the thread that reads, commits, and hands partitions over.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +15,7 @@ use tracing::{debug, warn};
 
 use super::client::{Ears, config, creation};
 use super::subscription::{Inner, State};
-use super::{unavailable, wire};
+use super::{lock, unavailable, wire};
 
 /// The longest time between two looks at what was acknowledged.
 const TICK: Duration = Duration::from_millis(50);
@@ -121,6 +122,7 @@ impl Member {
                     doubted_at = Instant::now() - PAUSE;
                 }
             }
+            self.follow(consumer);
             let mut arrived = Vec::new();
             let mut wait = TICK;
             while arrived.len() < PORTION {
@@ -141,6 +143,30 @@ impl Member {
                 warn!(group = self.group, %why, "the Kafka consumer is made anew");
                 self.inner.state().refusal = Some(why.to_string());
                 return;
+            }
+        }
+    }
+
+    /// Moves partitions that an order is for and that have not followed it.
+    fn follow(&self, consumer: &GroupConsumer) {
+        let name = &self.inner.spec.name;
+        let Some(seek) = lock(&self.inner.kafka.0.seeks).get(name).cloned() else { return };
+        let mut moves: Vec<(String, i32, i64)> = Vec::new();
+        for owned in self.inner.state().owned.values() {
+            let start = seek.starts.get(&(owned.topic.clone(), owned.partition));
+            let ours = owned.member == self.number && !owned.leaving && owned.seek != seek.id;
+            if let Some(start) = start.filter(|_| ours) {
+                moves.push((owned.topic.clone(), owned.partition, *start));
+            }
+        }
+        for (topic, partition, start) in moves {
+            let moved = consumer.seek(&topic, partition, Offset::Offset(start), PAUSE);
+            match moved {
+                Ok(()) => {
+                    self.inner.take(self.number, (&topic, partition), &seek.id, Some(start));
+                }
+                // It is not being read yet: at the next look.
+                Err(error) => debug!(group = self.group, topic, partition, %error, "not moved"),
             }
         }
     }
@@ -242,11 +268,19 @@ fn progress(
     let mut done = TopicPartitionList::new();
     for owned in state.owned.values_mut() {
         let acked = owned.flight.acked();
-        let news = acked > owned.committed || (again && owned.flight.read_to() > 0);
+        let read = owned.flight.read_to() > 0;
+        let news = match owned.committed {
+            Some(committed) => acked > committed || (again && read),
+            None => read || !owned.seek.is_empty(),
+        };
         if owned.member == member && news && of(&owned.topic, owned.partition) {
             let offset = Offset::Offset(i64::try_from(acked).unwrap_or(i64::MAX));
-            if done.add_partition_offset(&owned.topic, owned.partition, offset).is_ok() {
-                owned.committed = acked;
+            let mut place = done.add_partition(&owned.topic, owned.partition);
+            if !owned.seek.is_empty() {
+                place.set_metadata(&owned.seek);
+            }
+            if place.set_offset(offset).is_ok() {
+                owned.committed = Some(acked);
             }
         }
     }
@@ -275,8 +309,11 @@ impl ConsumerContext for Desk {
         match rebalance {
             Rebalance::Assign(list) => {
                 debug!(subscription = self.inner.spec.name, ?list, "partitions come");
+                let followed = self.followed(consumer, list);
                 for place in list.elements() {
-                    self.inner.take(self.number, place.topic(), place.partition());
+                    let at = (place.topic(), place.partition());
+                    let seek = followed.get(&(at.0.to_owned(), at.1));
+                    self.inner.take(self.number, at, seek.map_or("", String::as_str), None);
                 }
             }
             Rebalance::Revoke(list) => {
@@ -301,7 +338,7 @@ impl ConsumerContext for Desk {
                 // Once more with the next look.
                 for place in offsets.elements() {
                     if let Some(owned) = state.find(place.topic(), place.partition()) {
-                        owned.committed = 0;
+                        owned.committed = None;
                     }
                 }
             }
@@ -322,6 +359,24 @@ impl Desk {
             Ok(()) => self.inner.state().pulses[self.number].asked += 1,
             Err(error) => debug!(%error, "nothing is committed"),
         }
+    }
+
+    /// The last orders to move that partitions have followed. Without an answer they follow the
+    /// last one again, which brings messages a second time and skips none.
+    fn followed(
+        &self,
+        consumer: &BaseConsumer<Self>,
+        list: &TopicPartitionList,
+    ) -> HashMap<(String, i32), String> {
+        if list.count() == 0 {
+            return HashMap::new();
+        }
+        let asked = consumer.committed_offsets(list.clone(), self.inner.kafka.0.options.timeout);
+        let Ok(answer) = asked else { return HashMap::new() };
+        let place = |p: rdkafka::topic_partition_list::TopicPartitionListElem<'_>| {
+            ((p.topic().to_owned(), p.partition()), p.metadata().to_owned())
+        };
+        answer.elements().into_iter().map(place).collect()
     }
 
     /// Lets partitions go: in good order, once what is in flight of them is dealt with, and at once

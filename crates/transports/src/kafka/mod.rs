@@ -20,6 +20,7 @@ mod plan;
 mod publish;
 mod reader;
 mod recent;
+mod seek;
 mod subscription;
 mod topology;
 mod wire;
@@ -52,6 +53,11 @@ struct Shared {
     published: Mutex<Recent<Receipt>>,
     brokers: usize,
     mebibyte: bool,
+    /// What subscriptions of this process read.
+    subscriptions: Mutex<HashMap<String, Vec<String>>>,
+    /// The last order to move of each subscription, once they are watched.
+    seeks: Mutex<HashMap<String, Arc<seek::Seek>>>,
+    watching: tokio::sync::OnceCell<()>,
 }
 
 impl Kafka {
@@ -78,6 +84,9 @@ impl Kafka {
             published,
             brokers: cluster.brokers.len(),
             mebibyte,
+            subscriptions: Mutex::default(),
+            seeks: Mutex::default(),
+            watching: tokio::sync::OnceCell::new(),
         })))
     }
 }
@@ -97,9 +106,8 @@ impl Transport for Kafka {
             ordered_in_flight: false,
             // Each topic has partitions of its own, which different processes may own.
             ordered_topics: false,
-            // The group's offsets can be moved only while nobody is in it.
-            seek_time: false,
-            seek_position: false,
+            seek_time: true,
+            seek_position: true,
             delayed_nack: true,
             mebibyte: self.0.mebibyte,
         }
@@ -127,6 +135,8 @@ impl Transport for Kafka {
     ) -> BoxFuture<'a, Result<Box<dyn Subscription>, TransportError>> {
         Box::pin(async move {
             self.ensure(spec.topics.iter().map(String::as_str)).await?;
+            self.watch_seeks().await;
+            lock(&self.0.subscriptions).insert(spec.name.clone(), spec.topics.clone());
             let subscription = subscription::KafkaSubscription::join(self, spec)?;
             Ok(Box::new(subscription) as Box<dyn Subscription>)
         })
@@ -134,12 +144,10 @@ impl Transport for Kafka {
 
     fn seek<'a>(
         &'a self,
-        _subscription: &'a str,
-        _to: SeekTo,
+        subscription: &'a str,
+        to: SeekTo,
     ) -> BoxFuture<'a, Result<(), TransportError>> {
-        let what = "move a subscription; stop its consumers and reset the offsets of their group \
-                    with Kafka's own tools";
-        Box::pin(async move { Err(TransportError::Unsupported(what)) })
+        Box::pin(self.seek_all(subscription, to))
     }
 
     fn plan<'a>(

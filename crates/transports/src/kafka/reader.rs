@@ -44,46 +44,14 @@ impl KafkaReader {
         topics: &[(String, u32)],
         from: &ReadFrom,
     ) -> Result<Self, TransportError> {
-        let (options, timeout) = (&kafka.0.options, kafka.0.options.timeout);
-        let mut config = config(&kafka.0.servers, options)?;
-        // The client asks for a group's name; nobody joins it and nothing is committed.
-        config
-            .set("group.id", format!("chapar-reader-{:016x}", fastrand::u64(..)))
-            .set("enable.auto.commit", "false")
-            .set("enable.auto.offset.store", "false")
-            .set("auto.offset.reset", "earliest")
-            .set("isolation.level", "read_committed")
-            .set("fetch.wait.max.ms", "100")
-            .set("fetch.error.backoff.ms", "100");
-        let created = config.create_with_context(Ears::new(options));
-        let consumer: BaseConsumer<Ears> = created.map_err(|error| creation(&error))?;
+        let (consumer, timeout) = (reading(kafka)?, kafka.0.options.timeout);
         let failed = |error: KafkaError| consumer.context().explain(&error);
         let mut starts = TopicPartitionList::new();
         let mut ends = HashMap::new();
         for (topic, partitions) in topics {
             for partition in 0..*partitions {
                 let number = i32::try_from(partition).unwrap_or(i32::MAX);
-                let (low, high) =
-                    consumer.fetch_watermarks(topic, number, timeout).map_err(failed)?;
-                let start = match from {
-                    ReadFrom::Beginning => low,
-                    ReadFrom::End => high,
-                    ReadFrom::Time(at) => {
-                        let mut asked = TopicPartitionList::new();
-                        let at = Offset::Offset(at.as_millisecond());
-                        asked.add_partition_offset(topic, number, at).map_err(failed)?;
-                        let found = consumer.offsets_for_times(asked, timeout).map_err(failed)?;
-                        match found.elements().first().map(|found| found.offset()) {
-                            Some(Offset::Offset(offset)) => offset,
-                            _ => high,
-                        }
-                    }
-                    ReadFrom::Behind(offsets) => {
-                        let behind = offsets.get(&code(topic, partition));
-                        let behind = behind.and_then(|offset| i64::try_from(*offset).ok());
-                        behind.map_or(low, |offset| offset + 1).max(low)
-                    }
-                };
+                let (start, high) = start(&consumer, topic, partition, from, timeout)?;
                 let offset = Offset::Offset(start);
                 starts.add_partition_offset(topic, number, offset).map_err(failed)?;
                 if start < high {
@@ -104,6 +72,55 @@ impl KafkaReader {
         // A message without our headers is none of ours.
         Some(Kept { id: id?.to_string(), tenant: tenant?, delivery })
     }
+}
+
+/// A client that reads partitions taken by hand. It has to name a group; nobody joins that, and
+/// nothing is committed to it.
+pub(super) fn reading(kafka: &Kafka) -> Result<BaseConsumer<Ears>, TransportError> {
+    let options = &kafka.0.options;
+    let mut config = config(&kafka.0.servers, options)?;
+    config
+        .set("group.id", format!("chapar-reader-{:016x}", fastrand::u64(..)))
+        .set("enable.auto.commit", "false")
+        .set("enable.auto.offset.store", "false")
+        .set("auto.offset.reset", "earliest")
+        .set("isolation.level", "read_committed")
+        .set("fetch.wait.max.ms", "100")
+        .set("fetch.error.backoff.ms", "100");
+    config.create_with_context(Ears::new(options)).map_err(|error| creation(&error))
+}
+
+/// Where a partition is to be read from, and where its end is. Blocks.
+pub(super) fn start(
+    consumer: &BaseConsumer<Ears>,
+    topic: &str,
+    partition: u32,
+    from: &ReadFrom,
+    timeout: Duration,
+) -> Result<(i64, i64), TransportError> {
+    let failed = |error: KafkaError| consumer.context().explain(&error);
+    let number = i32::try_from(partition).unwrap_or(i32::MAX);
+    let (low, high) = consumer.fetch_watermarks(topic, number, timeout).map_err(failed)?;
+    let start = match from {
+        ReadFrom::Beginning => low,
+        ReadFrom::End => high,
+        ReadFrom::Time(at) => {
+            let mut asked = TopicPartitionList::new();
+            let at = Offset::Offset(at.as_millisecond());
+            asked.add_partition_offset(topic, number, at).map_err(failed)?;
+            let found = consumer.offsets_for_times(asked, timeout).map_err(failed)?;
+            match found.elements().first().map(|found| found.offset()) {
+                Some(Offset::Offset(offset)) => offset,
+                _ => high,
+            }
+        }
+        ReadFrom::Behind(offsets) => {
+            let behind = offsets.get(&code(topic, partition));
+            let behind = behind.and_then(|offset| i64::try_from(*offset).ok());
+            behind.map_or(low, |offset| offset + 1).max(low)
+        }
+    };
+    Ok((start, high))
 }
 
 impl Reader for KafkaReader {

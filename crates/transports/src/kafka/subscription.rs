@@ -69,8 +69,10 @@ pub(super) struct Owned {
     /// Offsets in it are one higher than Kafka's, which begin with 0.
     pub(super) flight: Flight<Delivery>,
     recent: Recent<i64>,
-    /// What the group was last told.
-    pub(super) committed: u64,
+    /// What the group was last told; none if that has to be told again.
+    pub(super) committed: Option<u64>,
+    /// The last order to move that it followed.
+    pub(super) seek: String,
     /// It moves on: nothing new is delivered from it.
     pub(super) leaving: bool,
     pub(super) paused: bool,
@@ -125,20 +127,29 @@ impl Inner {
         lock(&self.state)
     }
 
-    /// A partition is ours from now on.
-    pub(super) fn take(&self, member: usize, topic: &str, partition: i32) {
+    /// A partition is ours from now on. `seek` is the last order to move that it followed, and
+    /// `start` where that has just brought it.
+    pub(super) fn take(
+        &self,
+        member: usize,
+        (topic, partition): (&str, i32),
+        seek: &str,
+        start: Option<i64>,
+    ) {
         let mut state = self.state();
         state.give_up(topic, partition);
         state.epoch += 1;
         let epoch = state.epoch;
         state.places.entry(topic.to_owned()).or_default().insert(partition, epoch);
+        let start = start.map(|start| u64::try_from(start).unwrap_or_default());
         let owned = Owned {
             member,
             topic: topic.to_owned(),
             partition,
-            flight: Flight::new(0, self.spec.ack_deadline),
+            flight: Flight::new(start.unwrap_or(0), self.spec.ack_deadline),
             recent: Recent::new(WINDOW),
-            committed: 0,
+            committed: if start.is_some() { None } else { Some(0) },
+            seek: seek.to_owned(),
             leaving: false,
             // Whatever it was when it was ours before, it is resumed.
             paused: true,

@@ -259,6 +259,40 @@ async fn a_partition_that_moves_waits_for_what_is_in_flight() {
     }
 }
 
+/// The order to move comes from a process that has no part in the subscription, once while nobody is
+/// in the group and once while somebody is; whoever comes later does not follow it again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_subscription_is_moved_from_outside_once() {
+    let server = need!(servers::kafka());
+    let (topic, name) = (topic(), format!("desk-{:x}", fastrand::u64(..)));
+    let spec = spec(&name, &[&topic]);
+    let outside = connect(&server, options("operator")).await;
+    for key in ["a", "b", "c", "d"] {
+        outside.publish(vec![message(&topic, key)]).await.remove(0).unwrap();
+    }
+    let consume = async |reader: &dyn Subscription| {
+        let got = fetch(reader, 4).await;
+        let tokens: Vec<_> = got.into_iter().map(|delivery| delivery.token).collect();
+        reader.ack(&tokens).await.unwrap();
+    };
+    let nothing = async |reader: &dyn Subscription| {
+        let got = reader.fetch(4, Duration::from_secs(1)).await.unwrap();
+        assert!(got.is_empty(), "{} come once more", got.len());
+    };
+    let first = connect(&server, options("a")).await.subscribe(&spec).await.unwrap();
+    consume(&*first).await;
+    first.close().await.unwrap();
+    outside.seek(&name, SeekTo::Beginning).await.unwrap();
+    let second = connect(&server, options("b")).await.subscribe(&spec).await.unwrap();
+    consume(&*second).await;
+    outside.seek(&name, SeekTo::Beginning).await.unwrap();
+    consume(&*second).await;
+    nothing(&*second).await;
+    second.close().await.unwrap();
+    let third = connect(&server, options("c")).await.subscribe(&spec).await.unwrap();
+    nothing(&*third).await;
+}
+
 /// A slow consumer reads a long backlog: partitions are paused and resumed, and nothing is skipped.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_backlog_is_read_in_order_by_a_slow_consumer() {
@@ -312,8 +346,8 @@ async fn too_large_a_message_is_refused_by_the_name_of_the_limit() {
 async fn what_cannot_be_done_is_said_plainly() {
     let server = need!(servers::kafka());
     let kafka = connect(&server, options("a")).await;
-    let error = kafka.seek("desk", SeekTo::Beginning).await.unwrap_err();
-    assert!(matches!(error, TransportError::Unsupported(_)), "{error}");
+    let error = kafka.seek("nobody", SeekTo::Beginning).await.unwrap_err();
+    assert!(error.to_string().contains("there is no subscription"), "{error}");
     let odd = kafka.publish(vec![message("no topic at all", "a")]).await.remove(0).unwrap_err();
     assert!(odd.to_string().contains("no topic at all"), "{odd}");
     let nobody = Kafka::connect("kafka://127.0.0.1:1", options("a")).await.unwrap_err();
