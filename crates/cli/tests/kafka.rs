@@ -128,6 +128,26 @@ fn the_adapter_is_measured_against_the_bare_client() {
     }
 }
 
+#[test]
+fn the_topics_of_the_catalog_are_planned_made_and_then_as_they_should_be() {
+    let kafka = need!(kafka());
+    let url = format!("kafka://{}", kafka.url());
+    let run = |command: &str| {
+        let mut chapar = Command::new(env!("CARGO_BIN_EXE_chapar"));
+        chapar.args(["topology", command, "--system", "meridian", "--transport", &url]);
+        let output = chapar.output().unwrap();
+        let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let (code, out, err) = run("plan");
+    assert_eq!(code, Some(1), "{err}");
+    assert!(out.contains("+ topic ") && out.contains("retention.ms"), "{out}");
+    let (code, _, err) = run("apply");
+    assert_eq!(code, Some(0), "{err}");
+    let (code, out, err) = run("plan");
+    assert_eq!((code, out.as_str()), (Some(0), ""), "{err}");
+}
+
 /// Runs a wrong call; returns what it said.
 fn refused(args: &[&str]) -> String {
     let mut command = Command::new(env!("CARGO_BIN_EXE_chapar"));

@@ -6,7 +6,9 @@ use std::time::Duration;
 use chapar_core::port::{
     Action, Difference, How, Setting, TopicSpec, Topology, TransportError, span,
 };
-use rdkafka::admin::{AlterConfig, ConfigResource, ConfigSource, ResourceSpecifier};
+use rdkafka::admin::{
+    AlterConfig, ConfigResource, ConfigSource, OwnedResourceSpecifier, ResourceSpecifier,
+};
 use rdkafka::producer::Producer as _;
 
 use super::topology::{admin, not_made, replicas, within};
@@ -34,10 +36,14 @@ impl Kafka {
         wanted: &Topology,
     ) -> Result<Vec<Difference>, TransportError> {
         let found = self.found(wanted).await?;
+        let there = wanted.topics.iter().map(|topic| topic.name.as_str());
+        let there: Vec<&str> = there.filter(|topic| found.contains_key(*topic)).collect();
+        let configs = self.configs_of(&there).await?;
         let mut differences = Vec::new();
         for topic in &wanted.topics {
             let (replication, in_sync) = self.replicas();
-            let Some(found) = found.get(&topic.name) else {
+            let known = found.get(&topic.name).zip(configs.get(&topic.name));
+            let Some((found, config)) = known else {
                 let settings = BTreeMap::from([
                     (PARTITIONS, topic.partitions.to_string()),
                     (REPLICATION, replication.to_string()),
@@ -50,15 +56,18 @@ impl Kafka {
                 differences.push(Difference { kind: "topic", name: topic.name.clone(), action });
                 continue;
             };
-            let config = self.config_of(&topic.name).await?;
-            let settings = settings(topic, found, &config, replication, &in_sync);
+            let settings = settings(topic, found, config, replication, &in_sync);
             if !settings.is_empty() {
                 let action = Action::Change { settings };
                 differences.push(Difference { kind: "topic", name: topic.name.clone(), action });
             }
         }
-        let mut extra: Vec<_> =
-            found.into_iter().filter(|(topic, _)| !wanted.declares(topic)).collect();
+        // The set-up for Kafka's own tools makes topics for dead letters.
+        let asked = |topic: &str| {
+            let mut readers = wanted.subscriptions.iter();
+            wanted.declares(topic) || readers.any(|reader| reader.dead_letter_topic == topic)
+        };
+        let mut extra: Vec<_> = found.into_iter().filter(|(topic, _)| !asked(topic)).collect();
         extra.sort_by(|(one, _), (other, _)| one.cmp(other));
         for (name, found) in extra {
             let holds = format!("{} messages", found.messages);
@@ -126,15 +135,29 @@ impl Kafka {
     }
 
     pub(super) async fn config_of(&self, topic: &str) -> Result<ConfigResource, TransportError> {
-        let admin = admin(&self.0.servers, &self.0.options)?;
-        let resource = [ResourceSpecifier::Topic(topic)];
-        let found = admin.describe_configs(&resource, &within(self.0.options.timeout)).await;
-        let found = found.map_err(|error| unavailable(&error))?.into_iter().next();
-        match found {
-            Some(Ok(found)) => Ok(found),
-            Some(Err(code)) => Err(not_made(topic, code)),
-            None => Err(TransportError::Unavailable(format!("nothing is known of {topic}"))),
+        let found = self.configs_of(&[topic]).await?.remove(topic);
+        let unknown = || TransportError::Unavailable(format!("nothing is known of {topic}"));
+        found.ok_or_else(unknown)
+    }
+
+    async fn configs_of(
+        &self,
+        topics: &[&str],
+    ) -> Result<HashMap<String, ConfigResource>, TransportError> {
+        let mut configs = HashMap::new();
+        if topics.is_empty() {
+            return Ok(configs);
         }
+        let admin = admin(&self.0.servers, &self.0.options)?;
+        let resources: Vec<_> = topics.iter().map(|t| ResourceSpecifier::Topic(t)).collect();
+        let found = admin.describe_configs(&resources, &within(self.0.options.timeout)).await;
+        for found in found.map_err(|error| unavailable(&error))? {
+            let found = found.map_err(|code| not_made(&topics.join(", "), code))?;
+            if let OwnedResourceSpecifier::Topic(topic) = &found.specifier {
+                configs.insert(topic.clone(), found);
+            }
+        }
+        Ok(configs)
     }
 
     pub(super) fn replicas(&self) -> (u32, String) {
