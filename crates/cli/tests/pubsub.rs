@@ -3,9 +3,26 @@
 
 mod hotel;
 
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use chapar::core::Aggregate;
+use chapar::core::port::{SubscriptionSpec, Transport};
+use chapar::{
+    App, Chapar, Consumer, Cx, Draft, Envelope, Failure, Payload, Producer, Store, StoreOptions,
+    Tenant,
+};
+use chapar_server::{Expected, PushAnswer, PushEndpoint};
+use chapar_transports::pubsub::{Handed, PubSub, PubSubOptions, Pushed};
+use ring::rand::SystemRandom;
+use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+use serde_json::{Value, json};
 
 use chapar_testkit::need;
 use chapar_testkit::servers::{self, Instance, Kind, Launch};
@@ -68,4 +85,163 @@ fn a_wrong_address_is_refused_with_the_setting_that_is_wrong() {
     says(&format!("pubsub://hotel-test?credentials={file}x"), &["cannot be read"]);
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     says(&format!("pubsub://hotel-test?emulator={free}"), &["--transport", &free.to_string()]);
+}
+
+const HELD: &str = "melmastoon.reservation.booking.held.v1";
+
+/// A key of the issuer, published on an address of its own.
+struct Issuer {
+    pair: EcdsaKeyPair,
+    url: String,
+}
+
+impl Issuer {
+    fn start() -> Self {
+        let (algorithm, random) = (&ECDSA_P256_SHA256_FIXED_SIGNING, SystemRandom::new());
+        let pkcs8 = EcdsaKeyPair::generate_pkcs8(algorithm, &random).unwrap();
+        let pair = EcdsaKeyPair::from_pkcs8(algorithm, pkcs8.as_ref(), &random).unwrap();
+        let point = pair.public_key().as_ref();
+        let [x, y] = [&point[1..33], &point[33..]].map(|half| URL_SAFE_NO_PAD.encode(half));
+        let key = json!({"kid": "k", "kty": "EC", "crv": "P-256", "x": x, "y": y});
+        let set = json!({ "keys": [key] }).to_string();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}/certs", listener.local_addr().unwrap());
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let _ = stream.read(&mut [0; 4096]);
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n", set.len());
+                let _ = write!(stream, "{head}Connection: close\r\n\r\n{set}");
+            }
+        });
+        Issuer { pair, url }
+    }
+
+    fn token(&self, audience: &str) -> String {
+        let now = jiff::Timestamp::now().as_second();
+        let claims = json!({"iss": "https://accounts.google.com", "aud": audience,
+            "exp": now + 600, "iat": now});
+        let text = |json: Value| URL_SAFE_NO_PAD.encode(json.to_string());
+        let signed = format!("{}.{}", text(json!({"alg": "ES256", "kid": "k"})), text(claims));
+        let signature = self.pair.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+        format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+}
+
+/// Posts as Pub/Sub does; returns the status.
+async fn push(address: SocketAddr, token: Option<String>, body: Value) -> u16 {
+    let post = move || {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let body = body.to_string();
+        let token = token.map(|token| format!("Authorization: Bearer {token}\r\n"));
+        let head = format!(
+            "POST /internal/events/reservation.booking.held.v1 HTTP/1.1\r\nHost: x\r\n{}\
+             Connection: close\r\nContent-Length: {}\r\n\r\n",
+            token.unwrap_or_default(),
+            body.len()
+        );
+        stream.write_all(format!("{head}{body}").as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer[9..12].parse().unwrap()
+    };
+    tokio::task::spawn_blocking(post).await.unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_pushed_with_a_good_token_is_applied_once_before_it_is_answered() {
+    let server = need!(pubsub());
+    let options = PubSubOptions { prefix: Some("melmastoon".into()), ..PubSubOptions::default() };
+    let pubsub = PubSub::connect(&url(&server), options).await.unwrap();
+    let spec = SubscriptionSpec {
+        name: "sniffer".into(),
+        topics: vec![HELD.into()],
+        ack_deadline: Duration::from_secs(30),
+        max_in_flight: 10,
+    };
+    let sniffer = pubsub.subscribe(&spec).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = format!("sqlite:{}", folder.path().join("a.db").display());
+    let store = Store::open(&file, &StoreOptions::default()).await.unwrap();
+    store.migrate().await.unwrap();
+    let profile = chapar::Profile::builtin("melmastoon").unwrap();
+    let dialect = Arc::new(chapar::core::dialect::Melmastoon);
+    let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
+    let chapar = Chapar::builder(store, profile, dialect).producer(producer).build();
+
+    let pushed = Pushed::over(Arc::new(pubsub), Some("melmastoon"), Duration::from_secs(20));
+    let applied = Arc::new(AtomicU32::new(0));
+    let counted = applied.clone();
+    let consumer = Consumer::new("billing-service.holds").retry(1).on_any(
+        &[HELD],
+        move |event: Arc<Envelope>, _: &mut Cx| {
+            counted.fetch_add(1, Ordering::SeqCst);
+            let payload: Value = event.payload.parse().unwrap();
+            let poison = payload["note"] == "poison";
+            std::future::ready(if poison { Err(Failure::rule("poison")) } else { Ok(()) })
+        },
+    );
+    let app = App::new(chapar.clone(), Arc::new(pushed.clone()), "billing-1");
+    let running = app.consumer("billing-service", consumer).start().await.unwrap();
+    let issuer = Issuer::start();
+    let expected = Expected::of_google("https://billing");
+    let endpoint = PushEndpoint::new(expected, &issuer.url, move |topic, body| {
+        let pushed = pushed.clone();
+        async move {
+            match pushed.deliver(&topic, &body).await {
+                Handed::Done => PushAnswer { status: 204, said: String::new() },
+                Handed::Again => PushAnswer { status: 503, said: "again".into() },
+                Handed::Unknown => PushAnswer { status: 404, said: "no consumer".into() },
+                Handed::Malformed(why) => PushAnswer { status: 400, said: why },
+            }
+        }
+    });
+    let closing = tokio_util::sync::CancellationToken::new();
+    let any = "127.0.0.1:0".parse().unwrap();
+    let (address, serve) = endpoint.bind(any, closing.clone()).await.unwrap();
+    tokio::spawn(serve);
+
+    let tenant: Tenant = "acme".parse().unwrap();
+    let mut bodies = Vec::new();
+    for n in ["fine", "poison"] {
+        let payload = Payload::json(&json!({ "note": n })).unwrap();
+        let aggregate = Aggregate { kind: "booking".into(), id: n.into(), version: None };
+        let draft = Draft::new(HELD, tenant.clone(), aggregate, payload).idempotency_key(n);
+        let mut tx = chapar.begin(&tenant).await.unwrap();
+        chapar.append(&mut tx, draft).await.unwrap();
+        chapar.commit(tx).await.unwrap();
+        // The message as the relay has published it, in the form in which it would be pushed.
+        let limit = Instant::now() + Duration::from_secs(20);
+        let got = loop {
+            let got = sniffer.fetch(1, Duration::from_millis(200)).await.unwrap();
+            if let Some(got) = got.into_iter().next() {
+                break got;
+            }
+            assert!(Instant::now() < limit, "the relay does not publish");
+        };
+        sniffer.ack(std::slice::from_ref(&got.token)).await.unwrap();
+        let attributes: serde_json::Map<String, Value> =
+            got.headers.into_iter().map(|(name, value)| (name, value.into())).collect();
+        bodies.push(json!({
+            "message": {"messageId": got.token.position.offset.to_string(), "attributes": attributes,
+                "orderingKey": got.key, "data": STANDARD.encode(&got.body)},
+            "subscription": "projects/x/subscriptions/billing-service.holds.reservation.booking.held.v1.sub",
+        }));
+    }
+    let good = || Some(issuer.token("https://billing"));
+    for bad in [None, Some(issuer.token("https://other")), Some("eyJhbGciOiJub25lIn0.e30.".into())]
+    {
+        assert_eq!(push(address, bad, bodies[0].clone()).await, 401);
+    }
+    assert_eq!(applied.load(Ordering::SeqCst), 0, "nothing of them has come through");
+    assert_eq!(push(address, good(), bodies[0].clone()).await, 204);
+    assert_eq!(applied.load(Ordering::SeqCst), 1, "applied before the answer");
+    assert_eq!(push(address, good(), bodies[0].clone()).await, 204, "it came again");
+    assert_eq!(applied.load(Ordering::SeqCst), 1, "and was not applied again");
+    assert_eq!(push(address, good(), bodies[1].clone()).await, 204, "it is in a box of ours");
+    let mut stranger = bodies[0].clone();
+    stranger["subscription"] = "projects/x/subscriptions/another".into();
+    assert_eq!(push(address, good(), stranger).await, 404);
+    assert_eq!(push(address, good(), json!({})).await, 400);
+    closing.cancel();
+    running.stop(Duration::from_secs(5)).await;
 }

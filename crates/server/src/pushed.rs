@@ -1,6 +1,7 @@
 //! `POST /internal/events/<topic-short>`: what Pub/Sub pushes, once its token is found good.
 
 use std::future::Future;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -11,8 +12,11 @@ use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::routing::post;
 use jiff::Timestamp;
+use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
+use crate::console::ConsoleError;
 use crate::oidc::{BadToken, Expected, KeySet};
 
 /// Where Google publishes its keys.
@@ -69,6 +73,22 @@ impl PushEndpoint {
             .route("/internal/events/{topic}", post(receive))
             .layer(DefaultBodyLimit::max(LARGEST))
             .with_state(self.clone())
+    }
+
+    /// Takes an address; port 0 takes any that is free. Returns the real one, and what to run.
+    pub async fn bind(
+        &self,
+        address: SocketAddr,
+        closing: CancellationToken,
+    ) -> Result<(SocketAddr, impl Future<Output = ()> + Send + use<>), ConsoleError> {
+        let refused = |source: std::io::Error| ConsoleError::listen(address, source);
+        let listener = TcpListener::bind(address).await.map_err(refused)?;
+        let bound = listener.local_addr().map_err(refused)?;
+        let server =
+            axum::serve(listener, self.router()).with_graceful_shutdown(closing.cancelled_owned());
+        Ok((bound, async move {
+            let _ = server.await;
+        }))
     }
 }
 
