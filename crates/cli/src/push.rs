@@ -28,8 +28,8 @@ pub(crate) struct Args {
     #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
     store: String,
 
-    /// Where events come from: nats://host:port, or `sql:` for the log in the same store
-    /// [default: sql:].
+    /// Where events come from: nats://host:port, pubsub://project, or `sql:` for the log in the
+    /// same store [default: sql:].
     #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL")]
     transport: Option<String>,
 

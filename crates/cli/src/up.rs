@@ -35,7 +35,8 @@ pub(crate) struct Args {
     #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
     store: Option<String>,
 
-    /// Where events go: nats://host:port, or `sql:` for the log in the store [default: sql:].
+    /// Where events go: nats://host:port, pubsub://project, or `sql:` for the log in the store
+    /// [default: sql:].
     #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL")]
     transport: Option<String>,
 

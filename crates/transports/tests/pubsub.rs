@@ -15,6 +15,8 @@ use chapar_testkit::servers::{self, ServerError};
 use chapar_transports::pubsub::{PubSub, PubSubOptions};
 
 struct PubSubBench {
+    /// Called after the kind of emulator.
+    project: &'static str,
     host: String,
     /// The emulator forgets everything when it ends: the network goes instead.
     network: Option<Proxy>,
@@ -22,14 +24,16 @@ struct PubSubBench {
 
 impl Bench for PubSubBench {
     fn open(need: Need) -> Result<Self, ServerError> {
-        let host = servers::pubsub()?.url().to_owned();
+        let server = servers::pubsub()?;
+        let project = if server.version().starts_with("pstest") { "pstest" } else { "emulator" };
+        let host = server.url().to_owned();
         let network = (need == Need::Own).then(|| Proxy::to(&host).unwrap());
         let host = network.as_ref().map_or(host, |proxy| proxy.address().to_string());
-        Ok(PubSubBench { host, network })
+        Ok(PubSubBench { project, host, network })
     }
 
     fn address(&self) -> String {
-        format!("pubsub://conformance?emulator={}", self.host)
+        format!("pubsub://{}?emulator={}", self.project, self.host)
     }
 
     async fn connect(address: &str, owner: &str) -> Arc<dyn Transport> {
@@ -37,6 +41,7 @@ impl Bench for PubSubBench {
             owner: owner.into(),
             lease: Duration::from_secs(2),
             drain_every: Duration::from_millis(500),
+            emulator_seeks: address.contains("//pstest?"),
             ..PubSubOptions::default()
         };
         Arc::new(PubSub::connect(address, options).await.unwrap())

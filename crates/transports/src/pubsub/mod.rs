@@ -69,7 +69,7 @@ pub struct PubSubOptions {
     pub duplicate_window: Duration,
     /// How long to wait for the service's answer. Default 5 s.
     pub timeout: Duration,
-    /// The emulator can seek: Google's cannot, others can. Default no.
+    /// The emulator can seek: Google's cannot, `pstest` can. Default no.
     pub emulator_seeks: bool,
 }
 
@@ -117,6 +117,7 @@ struct Shared {
     subscription_admin: SubscriptionAdmin,
     base: BasePublisher,
     endpoint: Endpoint,
+    seeks: bool,
     started: Instant,
     /// Topics that are known to be there.
     topics: Mutex<HashSet<String>>,
@@ -165,8 +166,9 @@ impl PubSub {
             .build()
             .await
             .map_err(cannot)?;
-        let pubsub = PubSub(Arc::new(Shared {
+        let shared = Shared {
             endpoint: endpoint(&address, options.timeout)?,
+            seeks: !address.emulator || options.emulator_seeks,
             published: Mutex::new(Recent::new(options.duplicate_window)),
             started: Instant::now(),
             topics: Mutex::default(),
@@ -178,29 +180,9 @@ impl PubSub {
             topic_admin,
             subscription_admin,
             base,
-        }));
-        pubsub.check().await?;
-        Ok(pubsub)
-    }
-
-    /// Somebody answers, knows the project and lets us in.
-    async fn check(&self) -> Result<(), TransportError> {
-        let project = format!("projects/{}", self.0.address.project);
-        let listing = self.0.topic_admin.list_topics().set_project(project).set_page_size(1);
-        let answer = tokio::time::timeout(self.0.options.timeout * 2, listing.send()).await;
-        match answer {
-            Ok(Ok(_)) => Ok(()),
-            // Least privilege: whoever only publishes and reads may not list.
-            Ok(Err(error)) if topology::code(&error) == Some(Code::PermissionDenied) => {
-                warn!(identity = self.0.identity, "may not list topics: the project is unchecked");
-                Ok(())
-            }
-            Ok(Err(error)) => Err(self.explain(&error)),
-            Err(_) => Err(TransportError::Unavailable(format!(
-                "{} does not answer",
-                self.0.address.endpoint
-            ))),
-        }
+        };
+        check(&shared).await?;
+        Ok(PubSub(Arc::new(shared)))
     }
 
     fn line(&self) -> Line {
@@ -215,7 +197,7 @@ impl Transport for PubSub {
             ordered_in_flight: false,
             // Topics know nothing of one another.
             ordered_topics: false,
-            seek_time: !self.0.address.emulator || self.0.options.emulator_seeks,
+            seek_time: self.0.seeks,
             seek_position: false,
             delayed_nack: true,
             mebibyte: true,
@@ -260,6 +242,25 @@ impl Transport for PubSub {
         to: SeekTo,
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(self.seek_consumer(subscription, to))
+    }
+}
+
+/// Somebody answers, knows the project and lets us in.
+async fn check(shared: &Shared) -> Result<(), TransportError> {
+    let project = format!("projects/{}", shared.address.project);
+    let listing = shared.topic_admin.list_topics().set_project(project).set_page_size(1);
+    let answer = tokio::time::timeout(shared.options.timeout * 2, listing.send()).await;
+    match answer {
+        Ok(Ok(_)) => Ok(()),
+        // Least privilege: whoever only publishes and reads may not list.
+        Ok(Err(error)) if topology::code(&error) == Some(Code::PermissionDenied) => {
+            warn!(identity = shared.identity, "may not list topics: the project is unchecked");
+            Ok(())
+        }
+        Ok(Err(error)) => Err(shared.explain(&error)),
+        Err(_) => {
+            Err(TransportError::Unavailable(format!("{} does not answer", shared.address.endpoint)))
+        }
     }
 }
 

@@ -70,8 +70,8 @@ struct Consumer {
 struct State {
     last: u64,
     waiting: VecDeque<(u64, Delivery)>,
-    /// Those that somebody waits for an answer to, by their numbers.
-    open: BTreeMap<u64, oneshot::Sender<bool>>,
+    /// Those that somebody waits for an answer to, by their numbers; none once it is given.
+    open: BTreeMap<u64, Option<oneshot::Sender<bool>>>,
     closed: bool,
 }
 
@@ -104,7 +104,7 @@ impl Pushed {
             let delivery = pushed.delivery(&full, number);
             let (tell, answer) = oneshot::channel();
             state.waiting.push_back((number, delivery));
-            state.open.insert(number, tell);
+            state.open.insert(number, Some(tell));
             (number, answer)
         };
         // Whatever ends this call ends the delivery: its late acknowledgement is refused.
@@ -243,8 +243,12 @@ impl PushedSubscription {
     fn answer(&self, token: &Token, applied: bool) -> Result<(), TransportError> {
         let number = token.handle.as_deref().and_then(|number| number.parse::<u64>().ok());
         let number = number.ok_or(TransportError::Expired)?;
-        let tell = lock(&self.0.state).open.remove(&number).ok_or(TransportError::Expired)?;
-        tell.send(applied).map_err(|_| TransportError::Expired)
+        let mut state = lock(&self.0.state);
+        match state.open.get_mut(&number).ok_or(TransportError::Expired)?.take() {
+            Some(tell) => tell.send(applied).map_err(|_| TransportError::Expired),
+            // Acknowledged again before the request has ended.
+            None => Ok(()),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ use sha2::{Digest, Sha256};
 use tracing::{debug, info};
 
 use super::wire::{SOURCE, hex};
-use super::{PubSub, lock, setup};
+use super::{PubSub, Shared, lock, setup};
 
 const CONSUMER: &str = "chapar-consumer";
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -202,7 +202,7 @@ impl PubSub {
         consumer: &str,
         to: SeekTo,
     ) -> Result<(), TransportError> {
-        if self.0.address.emulator && !self.0.options.emulator_seeks {
+        if !self.0.seeks {
             return Err(TransportError::Unsupported("seek on the emulator"));
         }
         let time = match to {
@@ -242,11 +242,17 @@ impl PubSub {
         }
     }
 
+    pub(super) fn explain(&self, error: &Error) -> TransportError {
+        self.0.explain(error)
+    }
+}
+
+impl Shared {
     /// An error of the service in terms of the settings that can mend it.
     pub(super) fn explain(&self, error: &Error) -> TransportError {
-        let address = &self.0.address;
+        let address = &self.address;
         if error.is_authentication() {
-            return setup(format!("the credentials of {} are refused", self.0.identity));
+            return setup(format!("the credentials of {} are refused", self.identity));
         }
         let Some(status) = error.status() else {
             return TransportError::Unavailable(format!("{}: {}", address.endpoint, chain(error)));
@@ -254,11 +260,11 @@ impl PubSub {
         let said = &status.message;
         match status.code {
             Code::Unauthenticated => {
-                setup(format!("Pub/Sub refuses the credentials of {}", self.0.identity))
+                setup(format!("Pub/Sub refuses the credentials of {}", self.identity))
             }
             Code::PermissionDenied => setup(format!(
                 "{} may not do this in project {}; give it the role: {said}",
-                self.0.identity, address.project
+                self.identity, address.project
             )),
             Code::NotFound => {
                 setup(format!("project {} or what is in it is not found: {said}", address.project))
