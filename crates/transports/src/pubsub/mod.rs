@@ -5,7 +5,7 @@
 //!   messages, a retry policy, and a dead-letter topic as a backstop: what the service gives up
 //!   on is read from there and takes the usual road once more.
 //! * The service gives a key to one process at a time, under leases that this process extends
-//!   and watches; see `subscription.rs`. What is handed back or late is delivered again from
+//!   and watches; see `feeds.rs`. What is handed back or late is delivered again from
 //!   memory, followers of its key behind it.
 //! * Pub/Sub does not know an event that is published twice. A process that publishes remembers
 //!   what it has published, and one that reads what it has seen, for
@@ -16,6 +16,7 @@
 //! made here, with the same credentials.
 
 mod credentials;
+mod feeds;
 mod grpc;
 mod held;
 mod publish;

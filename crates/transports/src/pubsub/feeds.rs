@@ -1,0 +1,397 @@
+//! What feeds one process's part of a subscription: its pulls, its leases, its acknowledgements.
+//!
+//! # Why one process at a time
+//! The service gives the messages of a key to one process until they are acknowledged, handed
+//! back, or their lease is over. The keeper extends the lease of everything that is held, and
+//! goes by the moment at which it *asked*: what it holds is delivered, extended and acknowledged
+//! only for one lease from there. The service counts from when it *heard*, which is later. So a
+//! process that was frozen or cut off has let go before the service gives the messages to
+//! another. It pulls when its consumer asks, instead of keeping a stream open: the service would
+//! go on sending into the stream of a process that is frozen.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use chapar_core::machine::flight::Stale;
+use chapar_core::port::{Delivery, SubscriptionSpec, Token, TransportError};
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use tokio::sync::{Notify, watch};
+use tonic::{Code, Status};
+use tracing::{debug, warn};
+
+use super::grpc::{Denied, Line, Received};
+use super::held::{Arrival, Held};
+use super::publish::position;
+use super::recent::fingerprint;
+use super::{PubSub, lock, topology, wire};
+
+/// A connection takes a hundred calls at a time.
+pub(super) const FEEDS_PER_LINE: usize = 50;
+/// The most messages of one pull.
+const MOST_PULLED: usize = 1000;
+/// After an error.
+const PAUSE: Duration = Duration::from_millis(200);
+/// Between two questions to the emulator, while there is nothing and while there is something.
+const IDLE: [Duration; 2] = [Duration::from_millis(150), Duration::from_millis(5)];
+/// The shortest lease that there is.
+const SHORTEST: Duration = Duration::from_secs(1);
+/// How long a closing subscription waits for the answer to its last pull.
+const LAST_PULL: Duration = Duration::from_millis(300);
+
+/// Everything that the tasks of a subscription share.
+pub(super) struct Inner {
+    pub(super) pubsub: PubSub,
+    pub(super) spec: SubscriptionSpec,
+    pub(super) lease: Duration,
+    pub(super) feeds: Vec<Feed>,
+    pub(super) by_number: HashMap<u32, usize>,
+    pub(super) lines: Vec<Line>,
+    pub(super) started: Instant,
+    pub(super) state: Mutex<State>,
+    pub(super) arrived: Notify,
+    pub(super) room: Notify,
+    /// How many wait for messages, and that there is one more.
+    pub(super) wanted: AtomicUsize,
+    pub(super) asked: Notify,
+    pub(super) closed: watch::Sender<bool>,
+}
+
+/// A subscription of the service: to a topic, or to the dead letters of one.
+pub(super) struct Feed {
+    pub(super) path: String,
+    pub(super) topic: String,
+    /// For dead letters: the subscription they must come from.
+    pub(super) dead_letters_of: Option<String>,
+    /// Acknowledging and extending take turns, so that neither names what the other has ended.
+    pub(super) turn: tokio::sync::Mutex<()>,
+}
+
+pub(super) struct State {
+    pub(super) feeds: Vec<Part>,
+    pub(super) turn: usize,
+}
+
+pub(super) struct Part {
+    pub(super) held: Held,
+    /// Counts how often everything was lost; deliveries of an earlier count are over.
+    pub(super) generation: u64,
+    /// The lease of what is held is certain until then.
+    pub(super) until: Duration,
+}
+
+impl Feed {
+    pub(super) fn number(&self) -> u32 {
+        match &self.dead_letters_of {
+            Some(_) => topology::number(&format!("{}.dlq", self.topic)),
+            None => topology::number(&self.topic),
+        }
+    }
+}
+
+/// Extends leases and repeats acknowledgements for as long as the subscription lives.
+pub(super) async fn keeper(inner: Arc<Inner>) {
+    let mut closed = inner.closed.subscribe();
+    while !*closed.borrow_and_update() {
+        join_all((0..inner.feeds.len()).map(|index| inner.keep(index))).await;
+        let _ = tokio::time::timeout(inner.lease / 3, closed.changed()).await;
+    }
+}
+
+/// Pulls from a topic, and now and then from its dead letters: what the service has given up on
+/// takes the usual road once more, and is applied or ends in our dead letters.
+pub(super) async fn pump(inner: Arc<Inner>, index: usize) {
+    let feed = &inner.feeds[index];
+    let mut closed = inner.closed.subscribe();
+    let mut idle = IDLE[0];
+    while !*closed.borrow_and_update() {
+        let (asked, freed) = (inner.asked.notified(), inner.room.notified());
+        let wanted = inner.wanted.load(Ordering::Relaxed) > 0 || feed.dead_letters_of.is_some();
+        let room = inner.room_of(index);
+        if !wanted || room == 0 {
+            tokio::select! {
+                () = asked, if !wanted => {}
+                () = freed, if wanted => {}
+                _ = closed.changed() => {}
+                () = tokio::time::sleep(PAUSE) => {}
+            }
+            continue;
+        }
+        // The emulator does not notice that a call is given up, and would answer it with messages.
+        let at_once = inner.pubsub.0.address.emulator || feed.dead_letters_of.is_some();
+        let mut pull = std::pin::pin!(inner.line(index).pull(&feed.path, room, at_once));
+        let pulled = tokio::select! {
+            pulled = &mut pull => pulled,
+            _ = closed.changed() => {
+                let last = tokio::time::timeout(LAST_PULL, pull).await;
+                last.unwrap_or_else(|_| Ok(vec![]))
+            }
+        };
+        let pause = match pulled {
+            Ok(messages) => {
+                idle = if messages.is_empty() { (idle * 2).min(IDLE[0]) } else { IDLE[1] };
+                inner.take_in(index, messages).await;
+                match (&feed.dead_letters_of, at_once) {
+                    (Some(_), _) => inner.pubsub.0.options.drain_every,
+                    (None, true) => idle,
+                    (None, false) => Duration::ZERO,
+                }
+            }
+            Err(status) => {
+                inner.trouble(index, &status).await;
+                PAUSE
+            }
+        };
+        let _ = tokio::time::timeout(pause, closed.changed()).await;
+    }
+}
+
+impl Inner {
+    fn line(&self, index: usize) -> &Line {
+        &self.lines[index / FEEDS_PER_LINE]
+    }
+
+    /// How many more messages a feed may hold.
+    fn room_of(&self, index: usize) -> i32 {
+        let held = lock(&self.state).feeds[index].held.len();
+        let room = self.spec.max_in_flight.saturating_sub(held).min(MOST_PULLED);
+        i32::try_from(room).unwrap_or(1)
+    }
+
+    async fn trouble(&self, index: usize, status: &Status) {
+        let path = &self.feeds[index].path;
+        debug!(subscription = path, %status, "pulling has failed");
+        if status.code() == Code::NotFound
+            && let Err(error) = self.pubsub.ensure_consumer(&self.spec).await
+        {
+            warn!(subscription = path, %error, "the subscription is gone");
+        }
+    }
+
+    /// Puts messages where `fetch` finds them, once their lease is certain. Where it is not, they
+    /// come again.
+    async fn take_in(&self, index: usize, messages: Vec<Received>) {
+        let (feed, line) = (&self.feeds[index], self.line(index));
+        let (ours, others): (Vec<Received>, Vec<Received>) =
+            messages.into_iter().partition(|received| feed.wants(received));
+        let ids = |received: &[Received]| -> Vec<String> {
+            received.iter().map(|received| received.ack_id.clone()).collect()
+        };
+        if !others.is_empty() {
+            // The service filters them out; the emulator does not.
+            let _ = line.acknowledge(&feed.path, &ids(&others)).await;
+        }
+        if ours.is_empty() {
+            return;
+        }
+        let asked = self.started.elapsed();
+        if let Err(denied) = line.extend(&feed.path, &ids(&ours), self.lease).await {
+            debug!(subscription = feed.path, ?denied, "messages came too late");
+            self.hand_back(index, &ids(&ours)).await;
+            return;
+        }
+        let arrivals = ours.into_iter().filter_map(|received| feed.arrival(received));
+        {
+            let mut state = lock(&self.state);
+            let part = &mut state.feeds[index];
+            if part.held.is_empty() {
+                part.until = asked + self.lease;
+            }
+            arrivals.for_each(|arrival| part.held.arrive(arrival, asked));
+        }
+        self.arrived.notify_waiters();
+        // Some of it may be known to be done.
+        let _ = self.settle(index).await;
+    }
+
+    /// Starts the lease of everything in a feed anew, or gives it up.
+    async fn keep(&self, index: usize) {
+        let feed = &self.feeds[index];
+        let turn = feed.turn.lock().await;
+        let asked = self.started.elapsed();
+        let (generation, ids, over) = {
+            let state = lock(&self.state);
+            let part = &state.feeds[index];
+            (part.generation, part.held.ack_ids(), asked >= part.until)
+        };
+        if ids.is_empty() {
+            return;
+        }
+        let extended = match over {
+            true => Err(Denied::Gone),
+            false => self.line(index).extend(&feed.path, &ids, self.lease).await,
+        };
+        drop(turn);
+        match extended {
+            Ok(()) => {
+                let mut state = lock(&self.state);
+                let part = &mut state.feeds[index];
+                if part.generation == generation {
+                    part.until = asked + self.lease;
+                }
+            }
+            Err(Denied::Gone) => return self.lose(index, generation).await,
+            Err(Denied::Later(error)) => {
+                debug!(subscription = feed.path, %error, "the lease is not extended");
+            }
+        }
+        let _ = self.settle(index).await;
+    }
+
+    /// Something that we had may be with somebody else: nothing of the feed is ours any more.
+    async fn lose(&self, index: usize, generation: u64) {
+        let feed = &self.feeds[index];
+        let ids = {
+            let mut state = lock(&self.state);
+            let part = &mut state.feeds[index];
+            if part.generation != generation {
+                return;
+            }
+            part.generation += 1;
+            let ids = part.held.ack_ids();
+            part.held.clear();
+            ids
+        };
+        debug!(subscription = feed.path, messages = ids.len(), "the lease is lost");
+        self.hand_back(index, &ids).await;
+    }
+
+    /// Lets others have messages now. The emulator puts what is handed back behind its followers;
+    /// what is let go it keeps in order.
+    async fn hand_back(&self, index: usize, ids: &[String]) {
+        let lease = if self.pubsub.0.address.emulator { SHORTEST } else { Duration::ZERO };
+        let _ = self.line(index).extend(&self.feeds[index].path, ids, lease).await;
+    }
+
+    /// Tells the service what is done, and waits for its word.
+    pub(super) async fn settle(&self, index: usize) -> Result<(), TransportError> {
+        let feed = &self.feeds[index];
+        let turn = feed.turn.lock().await;
+        let (generation, (numbers, ids)) = {
+            let state = lock(&self.state);
+            (state.feeds[index].generation, state.feeds[index].held.settleable())
+        };
+        if ids.is_empty() {
+            return Ok(());
+        }
+        match self.line(index).acknowledge(&feed.path, &ids).await {
+            Ok(()) => {
+                let mut state = lock(&self.state);
+                if state.feeds[index].generation == generation {
+                    state.feeds[index].held.settled(&numbers);
+                }
+                self.room.notify_waiters();
+                Ok(())
+            }
+            Err(Denied::Gone) => {
+                drop(turn);
+                self.lose(index, generation).await;
+                Err(TransportError::Expired)
+            }
+            Err(Denied::Later(error)) => Err(error),
+        }
+    }
+
+    pub(super) fn poll(&self, max: usize) -> (Vec<Delivery>, Option<Duration>) {
+        let now = self.started.elapsed();
+        let mut state = lock(&self.state);
+        let held: usize = state.feeds.iter().map(|part| part.held.in_flight()).sum();
+        let mut room = max.min(self.spec.max_in_flight.saturating_sub(held));
+        let (mut deliveries, mut due) = (Vec::new(), None::<Duration>);
+        // Another topic comes first each time, so that none starves the others.
+        state.turn = state.turn.wrapping_add(1);
+        let (skip, count) = (state.turn, state.feeds.len());
+        for index in (0..count).map(|index| (index + skip) % count) {
+            let part = &mut state.feeds[index];
+            if part.held.is_empty() || now >= part.until {
+                continue;
+            }
+            for taken in part.held.take(room, now) {
+                let mut delivery = taken.item;
+                let handle = format!("{}.{}.{}", part.generation, taken.offset, taken.attempt);
+                delivery.token.handle = Some(handle.into());
+                delivery.attempt += taken.attempt;
+                deliveries.push(delivery);
+                room -= 1;
+            }
+            due = due.into_iter().chain(part.held.due()).min();
+        }
+        (deliveries, due)
+    }
+
+    /// Does something with the message that a token belongs to; returns its feed.
+    pub(super) fn with(
+        &self,
+        token: &Token,
+        act: impl FnOnce(&mut Held, u64, u32) -> Result<(), Stale>,
+    ) -> Result<usize, TransportError> {
+        let index = self.by_number.get(&token.position.partition).copied();
+        let index = index.ok_or(TransportError::Expired)?;
+        let (generation, number, attempt) = parse(token).ok_or(TransportError::Expired)?;
+        let mut state = lock(&self.state);
+        let part = &mut state.feeds[index];
+        let over = !part.held.is_empty() && self.started.elapsed() >= part.until;
+        if part.generation != generation || over {
+            return Err(TransportError::Expired);
+        }
+        act(&mut part.held, number, attempt).map_err(|Stale| TransportError::Expired)?;
+        Ok(index)
+    }
+
+    /// Hands everything back, and returns when others can have it.
+    pub(super) async fn leave(&self) {
+        let empty = lock(&self.state).feeds.iter().all(|part| part.held.is_empty());
+        join_all((0..self.feeds.len()).map(|index| async move {
+            let _ = self.settle(index).await;
+            let generation = lock(&self.state).feeds[index].generation;
+            self.lose(index, generation).await;
+        }))
+        .await;
+        if self.pubsub.0.address.emulator && !empty {
+            tokio::time::sleep(SHORTEST).await;
+        }
+    }
+}
+
+impl Feed {
+    fn wants(&self, received: &Received) -> bool {
+        let Some(source) = &self.dead_letters_of else { return true };
+        let attributes = received.message.as_ref().map(|message| &message.attributes);
+        let from = attributes.and_then(|attributes| attributes.get(wire::SOURCE));
+        from.is_some_and(|from| topology::last_segment(from) == source)
+    }
+
+    fn arrival(&self, received: Received) -> Option<Arrival> {
+        let message = received.message?;
+        let event = message.attributes.get(wire::ID).map(|id| fingerprint([&self.topic, id]));
+        let published = message.published.unwrap_or_default();
+        let published_at = Timestamp::new(published.seconds, published.nanos);
+        let mut place = position(&self.topic, &message.id);
+        place.partition = self.number();
+        let (headers, key) = wire::decode(message.attributes, &message.ordering_key);
+        Some(Arrival {
+            ack_id: received.ack_id,
+            event,
+            delivery: Delivery {
+                token: Token { position: place, handle: None },
+                topic: self.topic.clone(),
+                key,
+                headers,
+                body: message.data,
+                // Deliveries before this one, as far as the service counts.
+                attempt: u32::try_from(received.attempt.max(1) - 1).unwrap_or(0),
+                published_at: published_at.unwrap_or(Timestamp::UNIX_EPOCH),
+            },
+            message: message.id,
+        })
+    }
+}
+
+fn parse(token: &Token) -> Option<(u64, u64, u32)> {
+    let mut parts = token.handle.as_deref()?.split('.');
+    let generation = parts.next()?.parse().ok()?;
+    let number = parts.next()?.parse().ok()?;
+    Some((generation, number, parts.next()?.parse().ok()?))
+}
