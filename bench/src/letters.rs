@@ -153,12 +153,18 @@ async fn plant(chapar: &Chapar, store: &str, options: &Options) -> Result<()> {
             n % 12, n, replace(replace($3, $5, id), $6, tenant), \
             convert_to(replace(replace($4, $5, id), $6, tenant), 'UTF8'), tenant || ':k' || n, \
             case when g % 2 = 0 then 'transient' else 'rule_violation' end, \
-            'vendor ' || g || ' said no to request ' || n || ' of \"' || tenant || '\"', \
+            'vendor ' || chr(97 + g % 26) || chr(97 + g / 26) || ' said no to request ' || n, \
             'planted-' || g, case when g = 0 then 'vendor_outage' when g % 3 = 0 then 'poison' end, 7, \
             at, at, true \
         from generate_series($7, $8) n, lateral (select chapar.uuid_v7() as id, 't' || n % 50 as tenant, \
             case when n <= $9 then 0 else 1 + n % 39 end as g, \
             clock_timestamp() - (n % 100000) * interval '10 seconds' as at) x";
+    const GROUPS: &str = "insert into chapar.dead_letter_groups (fingerprint, consumer, topic, kind, shape) \
+        select 'planted-' || g, case when g = 0 then $1 else 'service-' || g % 8 || '.planted' end, \
+            case when g = 0 then $2 else 'melmastoon.planted.topic.t' || g % 4 || '.v1' end, \
+            case when g % 2 = 0 then 'transient' else 'rule_violation' end, \
+            'vendor ' || chr(97 + g % 26) || chr(97 + g / 26) || ' said no to request #' \
+        from generate_series(0, 39) g";
     let note = Noted { note: "x".repeat(560) };
     let tenant: Tenant = "planted-tenant".parse()?;
     let event = chapar.prepare([note.for_tenant(&tenant)])?.pop().context("one was made")?;
@@ -171,9 +177,10 @@ async fn plant(chapar: &Chapar, store: &str, options: &Options) -> Result<()> {
     if there > 0 {
         bail!("there are dead letters in this store; give an empty database");
     }
+    sqlx::query(GROUPS).bind(CONSUMER).bind(Noted::SUBJECT).execute(&mut conn).await?;
     let mut from = 1;
     while from <= options.letters {
-        let to = options.letters.min(from + 19_999);
+        let to = options.letters.min(from + 4_999);
         sqlx::query(PLANT)
             .bind(CONSUMER)
             .bind(Noted::SUBJECT)
@@ -206,7 +213,7 @@ fn ask(options: &Options, store: &str) -> Result<Vec<Question>> {
         &["list", "--topic", "melmastoon.planted.topic.t2.v1"],
         &["list", "--tenant", "t7"],
         &["list", "--kind", "transient"],
-        &["list", "--error", "vendor 5 said no"],
+        &["list", "--error", "vendor fa said no to request 7"],
         &["list", "--class", "poison"],
         &["list", "--since", "2d", "--until", "1d"],
         &["list", "--group", "planted-17", "--tenant", "t7"],
@@ -266,7 +273,8 @@ async fn replay(options: &Options, store: &str, chapar: &Chapar) -> Result<Repor
     let mut first = command(options, store, &args).stdout(Stdio::piped()).spawn()?;
     let mut rss = 0.0f64;
     let limit = Instant::now() + Duration::from_secs(600);
-    while first.try_wait()?.is_none() && count(APPLIED).await? < options.replayed / 3 {
+    let delivered = running.metrics().consumer(CONSUMER);
+    while first.try_wait()?.is_none() && (delivered.applied() as i64) < options.replayed / 3 {
         rss = rss.max(place::peak_rss(first.id()).unwrap_or(0.0));
         ensure!(Instant::now() < limit, "a third was not applied within ten minutes");
         tokio::time::sleep(Duration::from_millis(20)).await;
@@ -286,7 +294,6 @@ async fn replay(options: &Options, store: &str, chapar: &Chapar) -> Result<Repor
     let ended = answer(&second.wait_with_output()?)?;
     let grown = place::peak_rss(std::process::id()).unwrap_or(0.0) - half;
     let (applied, lost) = (count(APPLIED).await?, count(LEFT).await?);
-    let delivered = running.metrics().consumer(CONSUMER);
     let repeated = delivered.applied() as i64 - applied + delivered.duplicates() as i64;
     running.stop(Duration::from_secs(10)).await;
     ensure!(ended["asked"] == options.replayed, "asked for {} letters", ended["asked"]);

@@ -23,7 +23,7 @@ use crate::projection::{Builder, Folds, Projection};
 use crate::registry::RegistryError;
 use crate::saga::SagaKind;
 use crate::timers::{TimerHandler, Timers};
-use crate::triage::CANCEL;
+use crate::triage::{CANCEL, Copier};
 
 /// Services in one process: their consumers, timers and effects, with the relay beside them.
 pub struct App {
@@ -41,6 +41,7 @@ pub struct App {
     stamped: HashSet<String>,
     keep: Keep,
     relays: bool,
+    copies: bool,
 }
 
 /// Why an [`App`] does not start.
@@ -92,6 +93,7 @@ impl App {
             stamped: HashSet::new(),
             keep: Keep::default(),
             relays: true,
+            copies: false,
         }
     }
 
@@ -203,6 +205,13 @@ impl App {
         self
     }
 
+    /// Publishes a copy of every new dead letter, for whoever reads them on a broker: on the
+    /// topic that the profile's `dlq_template` says. What is in the store stays the truth.
+    pub fn copy_dead_letters(mut self) -> Self {
+        self.copies = true;
+        self
+    }
+
     /// Leaves it to other processes to publish what is committed here.
     pub fn without_relay(mut self) -> Self {
         self.relays = false;
@@ -253,6 +262,9 @@ impl App {
             };
             tasks.spawn(builder.run());
         }
+        let copier =
+            Copier { chapar: chapar.clone(), transport: transport.clone(), stop: stop.clone() };
+        let copies = self.copies;
         let Parts { runners, timers, effects } = self.parts(&metrics, &stop);
         let specs: Vec<SubscriptionSpec> = runners.iter().map(Runner::spec).collect();
         transport.apply(&[], &specs).await?;
@@ -262,6 +274,9 @@ impl App {
         if relays {
             tasks.spawn(relay.run());
             tasks.spawn(keep_house(chapar, keep, stop.clone()));
+        }
+        if copies {
+            tasks.spawn(copier.run());
         }
         // What this process has no handlers for is left to those that have.
         if !timers.handlers.is_empty() {
@@ -328,6 +343,7 @@ impl App {
                 transport: self.transport.clone(),
                 // Its own, so that a consumer can stop by itself.
                 stop: stop.child_token(),
+                copies: self.copies,
                 warned: Default::default(),
                 floors: Default::default(),
             })

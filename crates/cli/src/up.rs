@@ -127,7 +127,10 @@ async fn up(config: Config, time: Option<Duration>, format: Format) -> Result<Ex
         allocation_deadline: Duration::from_secs_f64(config.allocation_deadline_seconds),
         ..melmastoon::Config::default()
     };
-    let app = melmastoon::app(App::new(chapar.clone(), transport, owner), &hotel);
+    let mut app = melmastoon::app(App::new(chapar.clone(), transport, owner), &hotel);
+    if carrier != IN_THE_STORE {
+        app = app.copy_dead_letters();
+    }
     let road = Road::of(carrier, &app);
     let running = app.start().await.context("the subscriptions cannot be set up")?;
     let metrics = running.metrics();

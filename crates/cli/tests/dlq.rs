@@ -8,7 +8,7 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chapar::core::port::{Outgoing, Transport};
+use chapar::core::port::{Outgoing, Subscription, SubscriptionSpec, Transport};
 use chapar::sql::SqlTransport;
 use chapar::{Chapar, Event, Store, StoreOptions, Tenant};
 use chapar_testkit::need;
@@ -138,6 +138,22 @@ impl Saboteur {
         });
     }
 
+    /// Somebody who reads dead letters on the broker.
+    fn reads_copies(&self, url: &str) -> Box<dyn Subscription> {
+        let spec = SubscriptionSpec {
+            name: "reader-of-dead-letters".into(),
+            topics: vec![format!("{}.dlq", Dispatched::SUBJECT)],
+            ack_deadline: Duration::from_secs(60),
+            max_in_flight: 10,
+        };
+        self.runtime.block_on(async {
+            let options = NatsOptions { prefix: Some("melmastoon".into()), ..Default::default() };
+            let nats = Nats::connect(url, options).await.unwrap();
+            nats.apply(&[], std::slice::from_ref(&spec)).await.unwrap();
+            nats.subscribe(&spec).await.unwrap()
+        })
+    }
+
     fn execute(&self, sql: &'static str) {
         self.runtime.block_on(async {
             let mut tx = self.store.begin_raw().await.unwrap();
@@ -175,6 +191,7 @@ fn every_failure_is_mended(hotel: &Hotel, processes: usize, nats: Option<&str>) 
     let running: Vec<_> = (0..processes).map(|n| start("3", seeds[n])).collect();
     let (desk, saboteur) = (Desk { store: hotel.store() }, Saboteur::on(hotel.store()));
 
+    let reader = nats.map(|url| saboteur.reads_copies(url));
     saboteur.break_the_contract();
     saboteur.garble(nats);
     saboteur.take_the_ledger_away();
@@ -189,6 +206,12 @@ fn every_failure_is_mended(hotel: &Hotel, processes: usize, nats: Option<&str>) 
         wanted.iter().all(|kind| kinds.iter().any(|found| *found == kind))
     });
 
+    if let Some(reader) = reader {
+        let limit = Duration::from_secs(60);
+        let copies = saboteur.runtime.block_on(reader.fetch(1, limit)).unwrap();
+        let copy: Value = serde_json::from_slice(&copies[0].body).unwrap();
+        assert_eq!(copy["original_topic"], Dispatched::SUBJECT, "{copy:#}");
+    }
     a_broken_contract_is_edited(&desk);
     what_is_no_event_is_quarantined(&desk);
     a_bug_is_mended_and_replayed(&desk, &saboteur);

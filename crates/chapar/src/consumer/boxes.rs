@@ -132,6 +132,9 @@ impl Runner {
             released => {
                 let letter = self.letter(item, failure, first, now);
                 tx.conn().bury(&letter).await?;
+                if self.copies {
+                    tx.conn().want_letter_copy(&letter.id).await?;
+                }
                 self.pass_over(&mut tx, item).await?;
                 match released {
                     Some(Release::Parked(id)) => tx.conn().unpark(*id).await?,
@@ -188,7 +191,11 @@ impl Runner {
             let item = self.boxed(stashed.arrival);
             // Its followers were let pass when it was stashed; they are not held back now.
             let letter = self.letter(&item, &failure, now, now);
-            tx.conn().bury(&NewDeadLetter { blocks_key: false, ..letter }).await?;
+            let letter = NewDeadLetter { blocks_key: false, ..letter };
+            tx.conn().bury(&letter).await?;
+            if self.copies {
+                tx.conn().want_letter_copy(&letter.id).await?;
+            }
             self.metrics.add_dead_letters(1);
         }
         tx.commit().await?;

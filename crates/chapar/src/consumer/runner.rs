@@ -31,6 +31,8 @@ pub(crate) struct Runner {
     pub(crate) metrics: Arc<ConsumerMetrics>,
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) stop: CancellationToken,
+    /// The broker gets copies of dead letters.
+    pub(crate) copies: bool,
     /// The deprecated topics that were warned of.
     pub(crate) warned: Arc<Mutex<HashSet<String>>>,
     /// Where the consumer came in on its topics.

@@ -3,6 +3,7 @@
 //! The commands and the console call the same functions, which write the audit log in the
 //! transaction of the action itself.
 
+mod copies;
 mod edit;
 mod find;
 mod letters;
@@ -21,6 +22,7 @@ use chapar_sql::{AuditEntry, Conn, StoreError};
 pub use chapar_sql::{
     AuditFilter, AuditLine, DeadLetter, EditedLetter, LetterFilter, LetterGroup, ReplayRun,
 };
+pub(crate) use copies::Copier;
 pub use edit::Edit;
 pub use find::{Finding, find};
 pub use letters::{Letters, Page, Settled};

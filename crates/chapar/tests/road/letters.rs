@@ -25,6 +25,7 @@ on_each_store!(
     a_letter_older_than_the_inbox_remembers_needs_a_word,
     a_letter_leaves_the_store_only_after_it_was_exported,
     many_letters_of_a_key_are_replayed_in_the_order_in_which_they_failed,
+    the_broker_gets_a_copy_of_every_letter,
 );
 
 const BY: Operator<'static> = Operator { name: "ada", reason: "INC-7" };
@@ -483,5 +484,70 @@ async fn many_letters_of_a_key_are_replayed_in_the_order_in_which_they_failed(ho
         eventually("all are applied", async || house.applied(key).await.len() == 12).await;
         assert_eq!(house.applied(key).await, (0..12).collect::<Vec<_>>());
     }
+    stop(running).await;
+}
+
+async fn the_broker_gets_a_copy_of_every_letter(house: House) {
+    let handler = async |noted: Noted, _: &mut Cx| {
+        Err::<(), _>(Failure::rule(format!("{} is too many", noted.n)))
+    };
+    let app = house.app().copy_dead_letters();
+    let running =
+        app.consumer("inventory-service", consumer("c").on(handler)).start().await.unwrap();
+    for key in ["a", "b", "c"] {
+        house.note("acme", key, [7, 8]).await;
+    }
+    let copies = match house.chapar.store().backend() {
+        Backend::Sqlite => {
+            "select body, headers, ordering_key from chapar_log where topic like '%.dlq'"
+        }
+        Backend::Postgres => {
+            "select body, headers, ordering_key from chapar.log where topic like '%.dlq'"
+        }
+    };
+    let read = async || {
+        let mut tx = house.chapar.store().begin_engine().await.unwrap();
+        tx.fetch(copies, vec![]).await.unwrap()
+    };
+    eventually("three copies", async || read().await.len() == 3).await;
+    let letters = house.letters().await;
+    for row in read().await {
+        let body: Bytes = row.get(0).unwrap();
+        let (headers, key): (String, String) = (row.get(1).unwrap(), row.get(2).unwrap());
+        let of_key = |l: &&chapar::sql::DeadLetter| l.arrival.ordering_key.as_ref() == Some(&key);
+        let letter = letters.iter().find(of_key).unwrap();
+        assert!(headers.contains(&letter.id) && headers.contains("chapar-consumer"), "{headers}");
+        let copy: serde_json::Value = serde_json::from_slice(&body).unwrap();
+        let names: Vec<&str> = copy.as_object().unwrap().keys().map(String::as_str).collect();
+        let expected = [
+            "error_message",
+            "failed_at",
+            "headers",
+            "original_key",
+            "original_offset",
+            "original_partition",
+            "original_topic",
+            "original_value",
+            "retry_count",
+        ];
+        let names: BTreeSet<&str> = names.into_iter().collect();
+        assert_eq!(names, expected.into_iter().collect(), "as the readers know it");
+        assert_eq!(copy["original_topic"], Noted::SUBJECT);
+        assert_eq!(copy["error_message"], "7 is too many");
+        assert_eq!(copy["retry_count"], letter.attempts);
+        assert_eq!(copy["original_offset"], letter.arrival.offset);
+        let value = base64::Engine::decode(
+            &base64::prelude::BASE64_STANDARD,
+            copy["original_value"].as_str().unwrap(),
+        );
+        assert_eq!(value.unwrap(), letter.arrival.body, "byte for byte");
+    }
+    // Once each: what is copied is not wanted any more.
+    let wanted = match house.chapar.store().backend() {
+        Backend::Sqlite => "select count(*) from chapar_dead_letter_copies",
+        Backend::Postgres => "select count(*) from chapar.dead_letter_copies",
+    };
+    eventually("nothing is left to copy", async || house.ints(wanted, vec![]).await == [0]).await;
+    assert_eq!(read().await.len(), 3);
     stop(running).await;
 }

@@ -124,6 +124,8 @@ async fn drive(
     bar: &mut Bar,
 ) -> Result<Progress> {
     const LOOK: Duration = Duration::from_millis(100);
+    // Looking counts the letters of the run: the more, the less often.
+    let rest = |asked: i64| LOOK + Duration::from_micros(asked.unsigned_abs() * 10);
     // Ten portions a second, or one letter at a time.
     let portion = rate.map_or(1000, |rate| (rate / 10).clamp(1, 1000));
     let pace = rate.map(|rate| Duration::from_secs_f64(portion as f64 / rate as f64));
@@ -137,7 +139,8 @@ async fn drive(
                 next += pace;
             }
         }
-        if looked.is_none_or(|at| at.elapsed() >= LOOK) || !asking || stop.is_cancelled() {
+        let due = looked.is_none_or(|at| at.elapsed() >= rest(before.asked));
+        if due || stop.is_cancelled() {
             looked = Some(Instant::now());
             let progress = letters.progress(run).await?;
             bar.show(&progress);

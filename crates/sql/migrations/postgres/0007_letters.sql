@@ -83,3 +83,9 @@ create table chapar.replay_runs (
     finished_at  timestamptz
 );
 grant select, insert, update on chapar.replay_runs to chapar_engine;
+
+-- Letters of which the broker is still to get a copy, for whoever reads dead letters there.
+create table chapar.dead_letter_copies (
+    letter text primary key
+);
+grant select, insert, delete on chapar.dead_letter_copies to chapar_engine;

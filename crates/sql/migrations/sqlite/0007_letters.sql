@@ -54,3 +54,7 @@ create table chapar_replay_runs (
     refused      integer not null default 0,
     finished_at  integer
 ) strict, without rowid;
+
+create table chapar_dead_letter_copies (
+    letter text primary key
+) strict, without rowid;

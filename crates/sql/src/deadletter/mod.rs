@@ -1,3 +1,4 @@
+mod copies;
 mod runs;
 mod triage;
 

@@ -1,0 +1,106 @@
+//! Copies of dead letters on the broker, for whoever reads them there.
+//!
+//! The box in the database is the truth, and the only thing that is replayed.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::prelude::{BASE64_STANDARD, Engine};
+use chapar_core::port::{Outgoing, Transport};
+use chapar_sql::{DeadLetter, StoreError};
+use serde_json::json;
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, warn};
+
+use crate::chapar::Chapar;
+
+/// Publishes what is to be copied, until it is stopped.
+pub(crate) struct Copier {
+    pub(crate) chapar: Chapar,
+    pub(crate) transport: Arc<dyn Transport>,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Copier {
+    pub(crate) async fn run(self) {
+        const EVERY: Duration = Duration::from_secs(1);
+        while !self.stop.is_cancelled() {
+            match self.copy_some().await {
+                Ok(true) => continue,
+                Ok(false) => {}
+                Err(error) => debug!(%error, "dead letters are copied another time"),
+            }
+            tokio::select! {
+                () = tokio::time::sleep(EVERY) => {}
+                () = self.stop.cancelled() => {}
+            }
+        }
+    }
+
+    /// Copies some letters; says whether there may be more. Two processes may publish the same
+    /// one, under the same id.
+    async fn copy_some(&self) -> Result<bool, StoreError> {
+        const AT_ONCE: usize = 100;
+        let store = self.chapar.store();
+        let mut tx = store.begin_read().await?;
+        let letters = tx.conn().letters_to_copy(AT_ONCE as i64).await?;
+        tx.rollback().await?;
+        let mut copied = Vec::new();
+        // One after the other: several may have one key, and there is no hurry.
+        for letter in &letters {
+            let Some(copy) = self.copy(letter) else {
+                copied.push(letter.id.clone());
+                continue;
+            };
+            match self.transport.publish(vec![copy]).await.pop() {
+                Some(Err(error)) if error.is_retryable() => break,
+                Some(Err(error)) => {
+                    warn!(letter = letter.id, %error, "the broker gets no copy of a dead letter");
+                }
+                _ => {}
+            }
+            copied.push(letter.id.clone());
+        }
+        let more = letters.len() == AT_ONCE && copied.len() == AT_ONCE;
+        if !copied.is_empty() {
+            let mut tx = store.begin_engine().await?;
+            tx.conn().letters_copied(copied).await?;
+            tx.commit().await?;
+        }
+        Ok(more)
+    }
+
+    /// The message that the readers of dead letters know, and what they do not know as headers.
+    fn copy(&self, letter: &DeadLetter) -> Option<Outgoing> {
+        let arrival = &letter.arrival;
+        let profile = self.chapar.profile();
+        let subject = profile.subject(&arrival.topic).ok()?;
+        let topic = profile.dlq_template.fill(&arrival.topic, &subject.service().to_uppercase());
+        let headers: Vec<(String, String)> =
+            serde_json::from_str(&arrival.headers).unwrap_or_default();
+        let body = json!({
+            "original_topic": arrival.topic,
+            "original_partition": arrival.partition,
+            "original_offset": arrival.offset,
+            "original_key": arrival.ordering_key,
+            "original_value": BASE64_STANDARD.encode(&arrival.body),
+            "error_message": letter.error,
+            "retry_count": letter.attempts,
+            "failed_at": letter.last_failed_at,
+            "headers": headers.into_iter().collect::<BTreeMap<_, _>>(),
+        });
+        Some(Outgoing {
+            id: letter.id.parse().ok()?,
+            topic,
+            tenant: arrival.tenant.clone(),
+            key: arrival.ordering_key.clone(),
+            headers: vec![
+                ("chapar-consumer".to_owned(), letter.consumer.clone()),
+                ("chapar-letter".to_owned(), letter.id.clone()),
+                ("chapar-kind".to_owned(), letter.kind.clone()),
+            ],
+            body: body.to_string().into(),
+        })
+    }
+}
