@@ -125,7 +125,7 @@ async fn drive(
 ) -> Result<Progress> {
     const LOOK: Duration = Duration::from_millis(100);
     // Looking counts the letters of the run: the more, the less often.
-    let rest = |asked: i64| LOOK + Duration::from_micros(asked.unsigned_abs() * 10);
+    let rest = |asked: i64| LOOK + Duration::from_micros(asked.clamp(0, 200_000) as u64 * 10);
     // Ten portions a second, or one letter at a time.
     let portion = rate.map_or(1000, |rate| (rate / 10).clamp(1, 1000));
     let pace = rate.map(|rate| Duration::from_secs_f64(portion as f64 / rate as f64));
