@@ -48,6 +48,7 @@ Examples:
 Examples:
   chapar bench transport
   chapar bench transport --transport nats://localhost --format json
+  chapar bench transport --transport kafka://localhost
   chapar bench transport --bytes 4096 --turn-ms 1000 --rounds 2")]
     Transport(Transport),
     /// Preview a seek over a long log, against counting its rows.

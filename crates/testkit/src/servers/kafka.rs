@@ -18,12 +18,6 @@ const LISTENER: &str = "+listener";
 /// A user: `SCRAM-SHA-256=[name=NAME,password=PASSWORD]`.
 const SCRAM: &str = "+scram";
 
-/// A listener beside the plain one: its name, its protocol, the port that it has, and the port that clients are told,
-/// which may be a proxy's.
-const LISTENER: &str = "+listener";
-/// A user: `SCRAM-SHA-256=[name=NAME,password=PASSWORD]`.
-const SCRAM: &str = "+scram";
-
 /// Kafka alone brings no logger; without one a broker that fails says nothing.
 const POM: &str = r#"<project xmlns="http://maven.apache.org/POM/4.0.0">
   <modelVersion>4.0.0</modelVersion>
