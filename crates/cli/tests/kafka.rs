@@ -135,6 +135,7 @@ fn the_topics_of_the_catalog_are_planned_made_and_then_as_they_should_be() {
     let run = |command: &str| {
         let mut chapar = Command::new(env!("CARGO_BIN_EXE_chapar"));
         chapar.args(["topology", command, "--system", "meridian", "--transport", &url]);
+        chapar.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
         let output = chapar.output().unwrap();
         let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
         (output.status.code(), text(output.stdout), text(output.stderr))
