@@ -153,7 +153,7 @@ async fn plant(chapar: &Chapar, store: &str, options: &Options) -> Result<()> {
             n % 12, n, replace(replace($3, $5, id), $6, tenant), \
             convert_to(replace(replace($4, $5, id), $6, tenant), 'UTF8'), tenant || ':k' || n, \
             case when g % 2 = 0 then 'transient' else 'rule_violation' end, \
-            'vendor ' || chr(97 + g % 26) || chr(97 + g / 26) || ' said no to request ' || n, \
+            'vendor ' || chr((97 + g % 26)::int) || chr((97 + g / 26)::int) || ' said no to request ' || n, \
             'planted-' || g, case when g = 0 then 'vendor_outage' when g % 3 = 0 then 'poison' end, 7, \
             at, at, true \
         from generate_series($7, $8) n, lateral (select chapar.uuid_v7() as id, 't' || n % 50 as tenant, \
@@ -163,7 +163,7 @@ async fn plant(chapar: &Chapar, store: &str, options: &Options) -> Result<()> {
         select 'planted-' || g, case when g = 0 then $1 else 'service-' || g % 8 || '.planted' end, \
             case when g = 0 then $2 else 'melmastoon.planted.topic.t' || g % 4 || '.v1' end, \
             case when g % 2 = 0 then 'transient' else 'rule_violation' end, \
-            'vendor ' || chr(97 + g % 26) || chr(97 + g / 26) || ' said no to request #' \
+            'vendor ' || chr((97 + g % 26)::int) || chr((97 + g / 26)::int) || ' said no to request #' \
         from generate_series(0, 39) g";
     let note = Noted { note: "x".repeat(560) };
     let tenant: Tenant = "planted-tenant".parse()?;

@@ -369,8 +369,19 @@ async fn republish(args: &Republish, config: &Config) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Who does it, as the operating system knows them.
+/// Who does it, as the operating system knows them: who has logged in, which stays with them as
+/// somebody else, or whose process it is. The environment is only what somebody says.
 pub(crate) fn operator() -> String {
-    let named = ["SUDO_USER", "USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
-    named.filter(|name| !name.is_empty()).unwrap_or_else(|| "unknown".into())
+    let logged_in = std::fs::read_to_string("/proc/self/loginuid");
+    let logged_in = logged_in.ok().and_then(|id| id.trim().parse().ok());
+    let nobody = |id: &u32| *id == u32::MAX;
+    let id = logged_in.filter(|id| !nobody(id));
+    let id = id.unwrap_or_else(|| rustix::process::getuid().as_raw());
+    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
+    let named = users.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let (name, user) = (fields.next()?, fields.nth(1)?);
+        (user.parse() == Ok(id)).then(|| name.to_owned())
+    });
+    named.unwrap_or_else(|| format!("user {id}"))
 }

@@ -142,8 +142,8 @@ fn a_wrong_set_up_is_refused_at_the_start_with_words() {
     let hotel = ["--store", store, "--profile", "melmastoon"];
     assert!(refused(&hotel).contains("run `chapar migrate apply`"));
     assert!(refused(&["--store", store, "--profile", "nowhere"]).contains("neither a preset"));
-    let nats = [&hotel[..], &["--transport", "kafka://localhost"]].concat();
-    assert!(refused(&nats).contains("use sql: or nats://host:port"));
+    let nowhere = [&hotel[..], &["--transport", "amqp://localhost"]].concat();
+    assert!(refused(&nowhere).contains("use sql:, nats://host:port"));
     assert!(chapar(&["migrate", "apply", "--store", store]).status().unwrap().success());
     let role = format!("svc_{}", database.name());
     ask(
