@@ -1,7 +1,7 @@
 //! What an adapter costs over the client library it is made of: the same messages in the same
 //! window, published and read by either in turns.
 //!
-//! A broker takes part by its URL: a module that opens both and keeps the contract of [`Bare`].
+//! A broker takes part by its URL: a module that opens both and keeps the contract of `Bare`.
 
 #[cfg(feature = "kafka")]
 mod kafka;
