@@ -33,11 +33,6 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use tracing_subscriber::EnvFilter;
 
-/// A relay makes and drops a dozen small things for every event, often on different threads. A
-/// fifth of its time went into the system's allocator.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// The event backbone for multi-tenant services.
 #[derive(Parser)]
 #[command(name = "chapar", version, propagate_version = true, after_help = EXAMPLES)]
