@@ -158,7 +158,7 @@ async fn plant(chapar: &Chapar, store: &str, options: &Options) -> Result<()> {
             at, at, true \
         from generate_series($7, $8) n, lateral (select chapar.uuid_v7() as id, 't' || n % 50 as tenant, \
             case when n <= $9 then 0 else 1 + n % 39 end as g, \
-            clock_timestamp() - (n % 100000) * interval '10 seconds' as at) x";
+            clock_timestamp() - (n * 7919 % 100000) * interval '10 seconds' as at) x";
     const GROUPS: &str = "insert into chapar.dead_letter_groups (fingerprint, consumer, topic, kind, shape) \
         select 'planted-' || g, case when g = 0 then $1 else 'service-' || g % 8 || '.planted' end, \
             case when g = 0 then $2 else 'melmastoon.planted.topic.t' || g % 4 || '.v1' end, \
