@@ -125,7 +125,14 @@ impl Bare for BareKafka {
                 read.messages += 1;
                 read.time = began.get_or_insert_with(Instant::now).elapsed();
             }
-            tokio::task::block_in_place(|| consumer.commit_consumer_state(CommitMode::Sync))?;
+            let committed =
+                tokio::task::block_in_place(|| consumer.commit_consumer_state(CommitMode::Sync));
+            // It may have committed all of it by itself just before.
+            if let Err(error) = committed
+                && error.rdkafka_error_code() != Some(rdkafka::types::RDKafkaErrorCode::NoOffset)
+            {
+                return Err(error.into());
+            }
             read.time = began.map_or(read.time, |began| began.elapsed());
             tokio::task::block_in_place(|| drop(consumer));
             Ok(read)

@@ -37,22 +37,6 @@ fn the_hotel_runs_on_sqlite_and_kafka() {
 }
 
 #[test]
-fn the_adapter_is_measured_against_the_bare_client() {
-    let kafka = need!(kafka());
-    let url = format!("kafka://{}", kafka.url());
-    let output = Command::new(env!("CARGO_BIN_EXE_chapar"))
-        .args(["bench", "transport", "--transport", &url, "--rounds", "1", "--turn-ms", "200"])
-        .args(["--format", "json"])
-        .output()
-        .unwrap();
-    assert!(output.status.success(), "{output:?}");
-    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
-    for figure in ["publish_ratio", "subscribe_ratio", "publish_per_s", "subscribe_per_s"] {
-        assert!(report[figure].as_f64().is_some_and(|figure| figure > 0.0), "{report}");
-    }
-}
-
-#[test]
 fn the_topics_of_the_catalog_are_planned_made_and_then_as_they_should_be() {
     let kafka = need!(kafka());
     let url = format!("kafka://{}", kafka.url());
