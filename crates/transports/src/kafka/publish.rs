@@ -38,6 +38,11 @@ impl Producer {
         config
             .set("acks", "all")
             .set("enable.idempotence", "true")
+            // With more, messages are lost that were acknowledged: a broker that does not know a
+            // producer yet takes any sequence number as its first. If it turns the first request
+            // away, as it does while a topic is being made or a leader elected, and takes the
+            // second, then librdkafka believes that it has the first as well (KAFKA-15591).
+            .set("max.in.flight.requests.per.connection", "1")
             .set("partitioner", "murmur2_random")
             .set("compression.type", &options.compression)
             .set("linger.ms", options.linger.as_millis().to_string())
