@@ -77,6 +77,11 @@ impl<T: Clone> Flight<T> {
         self.open.keys().next().map_or(self.read_to, |first| first - 1)
     }
 
+    /// Whether any of `offsets` is not acknowledged.
+    pub fn is_open(&self, offsets: std::ops::Range<u64>) -> bool {
+        self.open.range(offsets).next().is_some()
+    }
+
     /// How many are delivered and not acknowledged.
     pub fn in_flight(&self) -> usize {
         self.flying

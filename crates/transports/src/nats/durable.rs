@@ -41,7 +41,8 @@ impl Nats {
             durable_name: Some(durable(subscription, part, share.epoch)),
             description: Some(format!("partition {} of {subscription}", part.number)),
             deliver_policy,
-            ack_policy: AckPolicy::Explicit,
+            // The cursor is all that the next owner needs, and one word moves it over many.
+            ack_policy: AckPolicy::All,
             ack_wait: ACK_WAIT,
             max_ack_pending: -1,
             filter_subjects: subjects.collect(),
@@ -150,7 +151,7 @@ pub(super) async fn pump(inner: Arc<Inner>, code: u32, epoch: u64, consumer: Pul
 async fn deliver(inner: &Inner, code: u32, epoch: u64, message: Message) -> bool {
     let Some((delivery, reply)) = read(code, &message) else {
         warn!(subject = %message.subject, "a message that is none of ours is passed over");
-        return message.ack().await.is_ok();
+        return true;
     };
     loop {
         let room = inner.room.notified();

@@ -1,6 +1,6 @@
 //! One process's part of a subscription.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -54,11 +54,34 @@ pub(super) struct State {
 pub(super) struct Owned {
     pub(super) epoch: u64,
     pub(super) flight: Flight<(Delivery, Subject)>,
+    /// Of the acknowledged, the last before each open one, and how the server is told of it.
+    acked: BTreeMap<u64, Subject>,
     /// More than a fair share: nothing new is delivered from it.
     leaving: bool,
     /// Something that the server has sent may not have arrived.
     distrusted: bool,
     pump: JoinHandle<()>,
+}
+
+impl Owned {
+    /// Notes that a message is acknowledged.
+    fn settle(&mut self, offset: u64, reply: Subject) {
+        let before = self.acked.range(..offset).next_back().map(|(before, _)| *before);
+        if let Some(before) = before.filter(|before| !self.flight.is_open(*before..offset)) {
+            self.acked.remove(&before);
+        }
+        let after = self.acked.range(offset..).next().map(|(after, _)| *after);
+        if after.is_none_or(|after| self.flight.is_open(offset..after)) {
+            self.acked.insert(offset, reply);
+        }
+    }
+
+    /// What tells the server how far everything is acknowledged, if it is further than before.
+    fn news(&mut self) -> Option<Subject> {
+        let rest = self.acked.split_off(&(self.flight.acked() + 1));
+        let done = std::mem::replace(&mut self.acked, rest);
+        done.into_values().next_back()
+    }
 }
 
 impl Drop for Owned {
@@ -172,8 +195,9 @@ impl Inner {
         let (code, epoch) = (code(&part.stream, part.number), share.epoch);
         let mut state = lock(&self.state);
         let pump = tokio::spawn(durable::pump(self.clone(), code, epoch, consumer));
-        let flight = Flight::new(0, self.spec.ack_deadline);
-        state.owned.insert(code, Owned { epoch, flight, leaving: false, distrusted: false, pump });
+        let (flight, acked) = (Flight::new(0, self.spec.ack_deadline), BTreeMap::new());
+        let owned = Owned { epoch, flight, acked, leaving: false, distrusted: false, pump };
+        state.owned.insert(code, owned);
         Ok(())
     }
 
@@ -266,12 +290,12 @@ impl Inner {
         Ok((deliveries, due))
     }
 
-    /// Does something with the flight that a token belongs to.
+    /// Does something with the partition that a token belongs to.
     fn with<T>(
         &self,
         state: &mut State,
         token: &Token,
-        act: impl FnOnce(&mut Flight<(Delivery, Subject)>, u32) -> Result<T, Stale>,
+        act: impl FnOnce(&mut Owned, u32) -> Result<T, Stale>,
     ) -> Result<T, TransportError> {
         if !self.holds(state) {
             return Err(TransportError::Expired);
@@ -280,28 +304,20 @@ impl Inner {
         let owned = state.owned.get_mut(&token.position.partition);
         let owned = owned.filter(|owned| i64::try_from(owned.epoch) == Ok(epoch));
         let owned = owned.ok_or(TransportError::Expired)?;
-        act(&mut owned.flight, attempt).map_err(|Stale| TransportError::Expired)
+        act(owned, attempt).map_err(|Stale| TransportError::Expired)
     }
 
-    /// Tells the server, and waits for its word on the last of each partition: a durable deals
-    /// with acknowledgements in the order in which they come.
-    async fn send_acks(&self, acks: BTreeMap<u32, Vec<Subject>>) -> Result<(), TransportError> {
+    /// Tells the server, and waits for its word.
+    async fn send_acks(&self, acks: Vec<Subject>) -> Result<(), TransportError> {
         let client = &self.nats.0.client;
-        let send = |replies: Vec<Subject>| async move {
-            let (last, others) = replies.split_last()?;
-            let mut sent = Ok(());
-            for reply in others {
-                let published = client.publish(reply.clone(), "+ACK".into()).await;
-                sent = sent.and(published.map_err(|error| unavailable(&error)));
-            }
-            let answer = client.request(last.clone(), "+ACK".into()).await;
-            let sent = sent.and(answer.map(drop).map_err(|error| unavailable(&error)));
-            sent.err().map(|error| (error, replies))
+        let send = |reply: Subject| async move {
+            let answer = client.request(reply.clone(), "+ACK".into()).await;
+            answer.err().map(|error| (unavailable(&error), reply))
         };
-        let failed = join_all(acks.into_values().map(send)).await;
+        let failed = join_all(acks.into_iter().map(send)).await;
         let mut result = Ok(());
-        for (error, replies) in failed.into_iter().flatten() {
-            lock(&self.state).unconfirmed.extend(replies);
+        for (error, reply) in failed.into_iter().flatten() {
+            lock(&self.state).unconfirmed.push(reply);
             result = Err(error);
         }
         result
@@ -345,20 +361,24 @@ impl Subscription for NatsSubscription {
 
     fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
-            let mut acks: BTreeMap<u32, Vec<Subject>> = BTreeMap::new();
-            let mut result = Ok(());
+            let (mut result, mut touched, mut acks) = (Ok(()), BTreeSet::new(), Vec::new());
             {
                 let mut state = lock(&self.inner.state);
                 for token in tokens {
                     let offset = token.position.offset;
-                    let ack = |flight: &mut Flight<_>, attempt| flight.ack(offset, attempt);
-                    match self.inner.with(&mut state, token, ack) {
-                        Ok(Some((_, reply))) => {
-                            acks.entry(token.position.partition).or_default().push(reply);
+                    let ack = |owned: &mut Owned, attempt| {
+                        if let Some((_, reply)) = owned.flight.ack(offset, attempt)? {
+                            owned.settle(offset, reply);
                         }
-                        Ok(None) => {}
+                        Ok(())
+                    };
+                    match self.inner.with(&mut state, token, ack) {
+                        Ok(()) => drop(touched.insert(token.position.partition)),
                         Err(error) => result = Err(error),
                     }
+                }
+                for code in touched {
+                    acks.extend(state.owned.get_mut(&code).and_then(Owned::news));
                 }
             }
             self.inner.room.notify_waiters();
@@ -375,7 +395,7 @@ impl Subscription for NatsSubscription {
             let not_before = self.inner.started.elapsed() + delay;
             let offset = token.position.offset;
             let mut state = lock(&self.inner.state);
-            self.inner.with(&mut state, token, |flight, n| flight.nack(offset, n, not_before))
+            self.inner.with(&mut state, token, |owned, n| owned.flight.nack(offset, n, not_before))
         })
     }
 
@@ -389,7 +409,7 @@ impl Subscription for NatsSubscription {
             let mut result = Ok(());
             for token in tokens {
                 let offset = token.position.offset;
-                let extend = |flight: &mut Flight<_>, n| flight.extend(offset, n, now);
+                let extend = |owned: &mut Owned, n| owned.flight.extend(offset, n, now);
                 result = result.and(self.inner.with(&mut state, token, extend));
             }
             result
