@@ -42,6 +42,8 @@ pub(crate) struct Runner {
 const ACK_DEADLINE: Duration = Duration::from_secs(60);
 const HEARTBEAT: Duration = Duration::from_secs(1);
 const RELEASE_EVERY: Duration = Duration::from_millis(250);
+/// How long a consumer that waits for an event asks the broker alone for it.
+const STUCK: Duration = Duration::from_millis(50);
 /// What a message is taken to weigh before any was seen.
 const UNKNOWN_SIZE: usize = 64 << 10;
 /// How often the store is told that the subscription is attached. Whether a topic was silent is
@@ -144,7 +146,8 @@ impl Runner {
         round.wake(Instant::now());
         self.start(round);
         let room = round.room(self.consumer.max_bytes_in_flight);
-        if round.fetching.is_none() && room > 0 && !self.rests(round) {
+        let wanted = room > 0 || round.is_stuck();
+        if round.fetching.is_none() && wanted && !self.rests(round) {
             // A task of its own: dropped half-way, a fetch would lose what it had taken.
             let (runner, subscription) = (self.clone(), subscription.clone());
             let fetch = async move { runner.fetch(&*subscription, room).await };
@@ -184,7 +187,8 @@ impl Runner {
         subscription: &dyn Subscription,
         room: usize,
     ) -> Result<Vec<Item>, TransportError> {
-        let fetched = subscription.fetch(room, RELEASE_EVERY).await?;
+        let wait = if room == 0 { STUCK } else { RELEASE_EVERY };
+        let fetched = subscription.fetch(room, wait).await?;
         let mut items = Vec::with_capacity(fetched.len());
         for delivery in fetched {
             self.warn_of_deprecation(&delivery);
@@ -430,6 +434,12 @@ impl Round {
             return 0;
         }
         self.lanes.room().min((left / self.largest.max(1)).max(1))
+    }
+
+    /// Whether everything that is held waits: for its next try, or for an event before it. That
+    /// one may still be with the broker, so there has to be room for it.
+    fn is_stuck(&self) -> bool {
+        self.working.is_empty() && !self.delayed.is_empty()
     }
 
     /// Puts items whose pause is over back in front of their lanes.

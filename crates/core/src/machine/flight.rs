@@ -120,6 +120,20 @@ impl<T: Clone> Flight<T> {
         taken
     }
 
+    /// Takes the oldest open message, if it is due and not in flight.
+    pub fn take_oldest(&mut self, now: Duration) -> Option<Taken<T>> {
+        self.expire(now);
+        let (&offset, open) = self.open.iter_mut().next()?;
+        match open.state {
+            State::Waiting { not_before } if not_before <= now => {}
+            _ => return None,
+        }
+        open.state = State::Flying { until: now + self.deadline };
+        open.attempt += 1;
+        self.flying += 1;
+        Some(Taken { offset, attempt: open.attempt, item: open.item.clone() })
+    }
+
     /// When [`Flight::take`] may have something to give without a new message.
     pub fn due(&self) -> Option<Duration> {
         let due = |open: &Open<T>| match open.state {
@@ -269,6 +283,19 @@ mod tests {
         flight.ack(2, 1).unwrap();
         flight.skip_to(7);
         assert_eq!(flight.acked(), 7);
+    }
+
+    #[test]
+    fn the_oldest_is_taken_by_itself_unless_it_is_out_or_not_due() {
+        let mut flight = flight(&["a", "b"]);
+        assert_eq!(offsets(flight.take_oldest(at(0)).into_iter().collect()), [(1, 1)]);
+        assert_eq!(flight.take_oldest(at(0)), None);
+        flight.nack(1, 1, at(5)).unwrap();
+        assert_eq!(flight.take_oldest(at(4)), None);
+        assert_eq!(offsets(flight.take_oldest(at(5)).into_iter().collect()), [(1, 2)]);
+        flight.ack(1, 2).unwrap();
+        assert_eq!(offsets(flight.take_oldest(at(5)).into_iter().collect()), [(2, 1)]);
+        assert_eq!(flight.in_flight(), 1);
     }
 
     #[test]

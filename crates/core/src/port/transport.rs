@@ -288,6 +288,11 @@ pub trait Reader: Send {
 ///   handle the message now; a database transaction that is still open must then be rolled back.
 pub trait Subscription: Send + Sync {
     /// Waits until there are messages or `wait` is over, and returns at most `max` of them.
+    ///
+    /// With a `max` of 0 it returns the oldest message of each partition that is not in flight
+    /// yet, also where [`SubscriptionSpec::max_in_flight`] are. A consumer whose hands are full
+    /// of events that wait for others may wait for one of these. Where all events of a key are
+    /// in one partition there is nothing to return.
     fn fetch(
         &self,
         max: usize,

@@ -217,12 +217,16 @@ impl Inner {
         for epoch in epochs.iter().cycle().skip(skip).take(epochs.len()) {
             let usable = |owned: &&mut Owned| !owned.leaving && sure[owned.member];
             let Some(owned) = state.owned.get_mut(epoch).filter(usable) else { continue };
-            for taken in owned.flight.take(room, now) {
+            let taken = match max {
+                0 => owned.flight.take_oldest(now).into_iter().collect(),
+                _ => owned.flight.take(room, now),
+            };
+            for taken in taken {
                 let item = taken.item;
                 let epoch = i64::try_from(*epoch).unwrap_or(i64::MAX);
                 let token = Token::of(item.token.position, epoch, taken.attempt);
                 deliveries.push(Delivery { token, attempt: taken.attempt, ..item });
-                room -= 1;
+                room = room.saturating_sub(1);
             }
             due = due.into_iter().chain(owned.flight.due()).min();
         }

@@ -275,12 +275,16 @@ impl Inner {
             let Some(owned) = state.owned.get_mut(code).filter(usable) else {
                 continue;
             };
-            for taken in owned.flight.take(room, now) {
+            let taken = match max {
+                0 => owned.flight.take_oldest(now).into_iter().collect(),
+                _ => owned.flight.take(room, now),
+            };
+            for taken in taken {
                 let (item, _) = taken.item;
                 let epoch = i64::try_from(owned.epoch).unwrap_or(i64::MAX);
                 let token = Token::of(item.token.position, epoch, taken.attempt);
                 deliveries.push(Delivery { token, attempt: taken.attempt, ..item });
-                room -= 1;
+                room = room.saturating_sub(1);
             }
             due = due.into_iter().chain(owned.flight.due()).min();
         }

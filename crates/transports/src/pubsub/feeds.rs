@@ -308,13 +308,17 @@ impl Inner {
             if part.held.is_empty() || now >= part.until {
                 continue;
             }
-            for taken in part.held.take(room, now) {
+            let taken = match max {
+                0 => part.held.take_oldest(now).into_iter().collect(),
+                _ => part.held.take(room, now),
+            };
+            for taken in taken {
                 let mut delivery = taken.item;
                 let handle = format!("{}.{}.{}", part.generation, taken.offset, taken.attempt);
                 delivery.token.handle = Some(handle.into());
                 delivery.attempt += taken.attempt;
                 deliveries.push(delivery);
-                room -= 1;
+                room = room.saturating_sub(1);
             }
             due = due.into_iter().chain(part.held.due()).min();
         }

@@ -83,6 +83,10 @@ impl Held {
         self.flight.take(max, now)
     }
 
+    pub(super) fn take_oldest(&mut self, now: Duration) -> Option<Taken<Delivery>> {
+        self.flight.take_oldest(now)
+    }
+
     pub(super) fn due(&self) -> Option<Duration> {
         self.flight.due()
     }
