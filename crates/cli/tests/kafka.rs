@@ -5,8 +5,10 @@ mod hotel;
 
 use std::net::TcpListener;
 use std::process::Command;
+use std::time::{Duration, Instant};
 
 use chapar_testkit::need;
+use chapar_testkit::proxy::Proxy;
 use chapar_testkit::servers::{self, Instance, Kind, Launch};
 use hotel::Hotel;
 
@@ -31,9 +33,99 @@ fn short_run(hotel: &Hotel, kafka: &Instance) {
     hotel.books().check();
 }
 
+fn wait_until_applied(hotel: &Hotel, count: i64) {
+    let limit = Instant::now() + Duration::from_secs(60);
+    while hotel.books().ask("select count(*) from chapar.inbox").parse::<i64>().unwrap() < count {
+        assert!(Instant::now() < limit, "the hotel does not get going");
+    }
+}
+
 #[test]
 fn the_hotel_runs_on_sqlite_and_kafka() {
     short_run(&Hotel::on_sqlite(), &need!(kafka()));
+}
+
+#[test]
+fn the_hotel_runs_on_postgres_and_kafka_and_goes_on_after_a_crash() {
+    let (server, kafka) = (need!(servers::postgres()), need!(kafka()));
+    let hotel = Hotel::on_postgres(&server);
+    let url = url(&kafka);
+    let mut running = hotel.start(&["--transport", &url, "--rate", "40"]);
+    running.wait_until_ready();
+    wait_until_applied(&hotel, 200);
+    running.kill();
+    short_run(&hotel, &kafka);
+}
+
+#[test]
+fn the_hotel_goes_on_after_kafka_was_killed_and_started_again() {
+    let (server, mut kafka) = (need!(servers::postgres()), need!(kafka()));
+    let hotel = Hotel::on_postgres(&server);
+    let url = url(&kafka);
+    let mut running = hotel.start(&["--transport", &url, "--rate", "20"]);
+    running.wait_until_ready();
+    wait_until_applied(&hotel, 200);
+    kafka.kill();
+    kafka.restart().unwrap();
+    let applied = hotel.books().ask("select count(*) from chapar.inbox").parse::<i64>().unwrap();
+    wait_until_applied(&hotel, applied + 200);
+    running.kill();
+    short_run(&hotel, &kafka);
+}
+
+/// Everything that clients say or hear goes through a proxy, which breaks the network in each of its
+/// ways while the hotel works.
+#[test]
+fn the_hotel_outlives_a_broken_network() {
+    let postgres = need!(servers::postgres());
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let proxy = Proxy::to(&format!("127.0.0.1:{port}")).unwrap();
+    let listener = format!("PROXIED PLAINTEXT {port} {}", proxy.address().port());
+    let kafka = need!(Launch::of(Kind::Kafka).setting("+listener", listener).start());
+    let hotel = Hotel::on_postgres(&postgres);
+    let url = format!("kafka://{}?session_seconds=2&timeout_seconds=2", proxy.address());
+    let mut running = hotel.start(&["--transport", &url, "--rate", "20"]);
+    running.wait_until_ready();
+    wait_until_applied(&hotel, 200);
+    for fault in [Proxy::cut, Proxy::half_open, Proxy::lose_answers] {
+        assert!(fault(&proxy) > 0, "the fault meets connections");
+        // Longer than a session and than the patience of a publish.
+        std::thread::sleep(Duration::from_secs(3));
+        proxy.heal();
+        let books = hotel.books();
+        let applied: i64 = books.ask("select count(*) from chapar.inbox").parse().unwrap();
+        wait_until_applied(&hotel, applied + 100);
+    }
+    running.kill();
+    // What failed to be published waits for its next attempt, perhaps for longer than one run.
+    let direct = format!("kafka://{}?session_seconds=2", kafka.url());
+    let rest = ["--transport", &direct, "--rate", "0", "--for", "6s", "--format", "json"];
+    let limit = Instant::now() + Duration::from_secs(90);
+    let report = loop {
+        let report = hotel.start(&rest).report();
+        if report["in_flight"] == 0 || Instant::now() > limit {
+            break report;
+        }
+    };
+    let wrong = ["in_flight", "lost", "applied_twice"].map(|what| report[what].as_i64());
+    assert_eq!(wrong, [Some(0); 3], "{report:#}");
+    hotel.books().check();
+}
+
+#[test]
+fn the_adapter_is_measured_against_the_bare_client() {
+    let kafka = need!(kafka());
+    let url = format!("kafka://{}", kafka.url());
+    let output = Command::new(env!("CARGO_BIN_EXE_chapar"))
+        .args(["bench", "transport", "--transport", &url, "--rounds", "1", "--turn-ms", "200"])
+        .args(["--format", "json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    for figure in ["publish_ratio", "subscribe_ratio", "publish_per_s", "subscribe_per_s"] {
+        assert!(report[figure].as_f64().is_some_and(|figure| figure > 0.0), "{report}");
+    }
 }
 
 #[test]
