@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use chapar_testkit::servers;
 use serde_json::Value;
@@ -88,6 +88,17 @@ impl Hotel {
     /// The URL of its store.
     pub(crate) fn store(&self) -> &str {
         &self.store
+    }
+
+    /// Waits until so many more events have reached the last of its services.
+    pub(crate) fn wait_for_more(&self, facts: i64) {
+        let count = || self.books().ask("select count(*) from analytics_facts");
+        let count = || count().parse::<i64>().unwrap();
+        let (wanted, limit) = (count() + facts, Instant::now() + Duration::from_secs(60));
+        while count() < wanted {
+            assert!(Instant::now() < limit, "the hotel does not get going");
+            std::thread::sleep(Duration::from_millis(20));
+        }
     }
 
     pub(crate) fn books(&self) -> Books {
