@@ -118,8 +118,11 @@ struct Read {
 struct Load {
     topic: String,
     headers: Vec<(String, String)>,
-    body: Bytes,
+    bodies: Vec<Bytes>,
 }
+
+/// How many bodies there are. One alone, compressed, would be next to nothing on the wire.
+const BODIES: usize = 997;
 
 impl Load {
     fn new(topic: String, bytes: usize) -> Self {
@@ -129,7 +132,10 @@ impl Load {
             header("eventVersion", "1"),
             header("idempotencyKey", "k:1"),
         ];
-        Load { topic, headers, body: Bytes::from(vec![b'x'; bytes]) }
+        let mut dice = fastrand::Rng::with_seed(1);
+        let mut body = || (0..bytes).map(|_| dice.alphanumeric() as u8).collect::<Vec<u8>>();
+        let bodies = (0..BODIES).map(|_| Bytes::from(body())).collect();
+        Load { topic, headers, bodies }
     }
 
     fn tenant(n: u64) -> String {
@@ -144,6 +150,10 @@ impl Load {
         Id::uuid_v7(n, u128::from(n))
     }
 
+    fn body(&self, n: u64) -> Bytes {
+        self.bodies[n as usize % self.bodies.len()].clone()
+    }
+
     fn message(&self, n: u64) -> Outgoing {
         Outgoing {
             id: Load::id(n),
@@ -151,7 +161,7 @@ impl Load {
             tenant: Load::tenant(n),
             key: Some(Load::key(n)),
             headers: self.headers.clone(),
-            body: self.body.clone(),
+            body: self.body(n),
         }
     }
 }

@@ -51,7 +51,7 @@ impl Bare for BareNats {
                     headers.insert(name.as_str(), value.as_str());
                 }
                 headers.insert("Nats-Msg-Id", Load::id(sent).to_string());
-                let message = PublishMessage::build().headers(headers).payload(load.body.clone());
+                let message = PublishMessage::build().headers(headers).payload(load.body(sent));
                 let subject = format!("{}.p{}", load.topic, sent % PARTITIONS);
                 acks.push(self.context.send_publish(subject, message).await?.into_future());
                 if acks.len() >= WINDOW {

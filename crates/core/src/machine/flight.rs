@@ -15,6 +15,8 @@ pub struct Flight<T> {
     read_to: u64,
     open: BTreeMap<u64, Open<T>>,
     flying: usize,
+    /// No deadline is over before this.
+    late_from: Duration,
 }
 
 /// A message on its way out.
@@ -49,7 +51,8 @@ enum State {
 impl<T: Clone> Flight<T> {
     /// Everything up to `acked` is done; a delivery may take `deadline`.
     pub fn new(acked: u64, deadline: Duration) -> Self {
-        Flight { deadline, read_to: acked, open: BTreeMap::new(), flying: 0 }
+        let (open, late_from) = (BTreeMap::new(), Duration::MAX);
+        Flight { deadline, read_to: acked, open, flying: 0, late_from }
     }
 
     /// Adds a message behind all others. One that is known already is ignored: a broker may
@@ -99,6 +102,7 @@ impl<T: Clone> Flight<T> {
         if max == 0 || self.flying == self.open.len() {
             return taken;
         }
+        self.late_from = self.late_from.min(now + self.deadline);
         let mut blocked = HashSet::new();
         for (&offset, open) in &mut self.open {
             let State::Waiting { not_before } = open.state else { continue };
@@ -131,6 +135,7 @@ impl<T: Clone> Flight<T> {
         open.state = State::Flying { until: now + self.deadline };
         open.attempt += 1;
         self.flying += 1;
+        self.late_from = self.late_from.min(now + self.deadline);
         Some(Taken { offset, attempt: open.attempt, item: open.item.clone() })
     }
 
@@ -202,6 +207,9 @@ impl<T: Clone> Flight<T> {
     }
 
     fn expire(&mut self, now: Duration) {
+        if now < self.late_from {
+            return;
+        }
         let late = |open: &Open<T>| matches!(open.state, State::Flying { until } if until <= now);
         let late: Vec<u64> =
             self.open.iter().filter(|(_, open)| late(open)).map(|(offset, _)| *offset).collect();
@@ -215,6 +223,11 @@ impl<T: Clone> Flight<T> {
                 self.take_back_followers(offset, key.as_deref());
             }
         }
+        let until = |open: &Open<T>| match open.state {
+            State::Flying { until } => Some(until),
+            State::Waiting { .. } => None,
+        };
+        self.late_from = self.open.values().filter_map(until).min().unwrap_or(Duration::MAX);
     }
 
     fn take_back_followers(&mut self, offset: u64, key: Option<&str>) {

@@ -64,13 +64,14 @@ impl KafkaReader {
     }
 
     fn take(&mut self, arrived: Arrived) -> Option<Kept> {
-        let Arrived { partition, offset, id, tenant, delivery } = arrived;
-        let place = (delivery.topic.clone(), partition);
+        let Arrived { partition, offset, id, kept } = arrived;
+        let place = (kept.topic.clone(), partition);
         if self.ends.get(&place).is_some_and(|end| offset + 1 >= *end) {
             self.ends.remove(&place);
         }
         // A message without our headers is none of ours.
-        Some(Kept { id: id?.to_string(), tenant: tenant?, delivery })
+        let tenant = kept.tenant()?.to_owned();
+        Some(Kept { id: id?.to_string(), tenant, delivery: kept.delivery() })
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use super::member::Member;
 use super::options::Groups;
 use super::recent::Recent;
-use super::wire::Arrived;
+use super::wire::{Arrived, Kept};
 use super::{Kafka, gone, lock, setup};
 
 /// How many ids of a partition are remembered.
@@ -67,7 +67,7 @@ pub(super) struct Owned {
     pub(super) topic: String,
     pub(super) partition: i32,
     /// Offsets in it are one higher than Kafka's, which begin with 0.
-    pub(super) flight: Flight<Delivery>,
+    pub(super) flight: Flight<Arc<Kept>>,
     recent: Recent<i64>,
     /// What the group was last told; none if that has to be told again.
     pub(super) committed: Option<u64>,
@@ -164,8 +164,8 @@ impl Inner {
             return;
         }
         let mut state = self.state();
-        for Arrived { partition, offset, id, delivery, .. } in arrived {
-            let Some(owned) = state.find(&delivery.topic, partition) else { continue };
+        for Arrived { partition, offset, id, kept } in arrived {
+            let Some(owned) = state.find(&kept.topic, partition) else { continue };
             let place = u64::try_from(offset).unwrap_or_default() + 1;
             let before = id.as_ref().and_then(|id| owned.recent.get(id));
             if before.is_some_and(|before| before < offset) {
@@ -175,7 +175,7 @@ impl Inner {
             if let Some(id) = id {
                 owned.recent.insert(id, offset);
             }
-            owned.flight.push(place, delivery.key.clone(), delivery);
+            owned.flight.push(place, kept.key.clone(), kept);
         }
         drop(state);
         self.arrived.notify_waiters();
@@ -222,13 +222,15 @@ impl Inner {
                 _ => owned.flight.take(room, now),
             };
             for taken in taken {
-                let item = taken.item;
+                let item = taken.item.delivery();
                 let epoch = i64::try_from(*epoch).unwrap_or(i64::MAX);
                 let token = Token::of(item.token.position, epoch, taken.attempt);
                 deliveries.push(Delivery { token, attempt: taken.attempt, ..item });
                 room = room.saturating_sub(1);
             }
-            due = due.into_iter().chain(owned.flight.due()).min();
+        }
+        if deliveries.is_empty() {
+            due = state.owned.values().filter_map(|owned| owned.flight.due()).min();
         }
         match &state.refusal {
             Some(why) if deliveries.is_empty() => Err(setup(why.clone())),
@@ -241,7 +243,7 @@ impl Inner {
         &self,
         state: &mut State,
         token: &Token,
-        act: impl FnOnce(&mut Flight<Delivery>, u64, u32) -> Result<T, Stale>,
+        act: impl FnOnce(&mut Flight<Arc<Kept>>, u64, u32) -> Result<T, Stale>,
     ) -> Result<T, TransportError> {
         let (epoch, attempt) = token.delivery().ok_or(TransportError::Expired)?;
         let epoch = u64::try_from(epoch).map_err(|_| TransportError::Expired)?;

@@ -149,10 +149,11 @@ pub(super) async fn pump(inner: Arc<Inner>, code: u32, epoch: u64, consumer: Pul
 
 /// Puts a message where `fetch` finds it, once there is room; false if the partition is lost.
 async fn deliver(inner: &Inner, code: u32, epoch: u64, message: Message) -> bool {
-    let Some((delivery, reply)) = read(code, &message) else {
+    let Some((offset, key)) = place(&message) else {
         warn!(subject = %message.subject, "a message that is none of ours is passed over");
         return true;
     };
+    let message = Arc::new(message);
     loop {
         let room = inner.room.notified();
         {
@@ -162,8 +163,7 @@ async fn deliver(inner: &Inner, code: u32, epoch: u64, message: Message) -> bool
                 return false;
             };
             if owned.flight.waiting() < inner.spec.max_in_flight {
-                let (offset, key) = (delivery.token.position.offset, delivery.key.clone());
-                owned.flight.push(offset, key, (delivery, reply));
+                owned.flight.push(offset, key, message);
                 inner.arrived.notify_waiters();
                 return true;
             }
@@ -172,20 +172,28 @@ async fn deliver(inner: &Inner, code: u32, epoch: u64, message: Message) -> bool
     }
 }
 
-pub(super) fn read(code: u32, message: &Message) -> Option<(Delivery, async_nats::Subject)> {
+/// Where a message lies, and its ordering key, if it is one of ours.
+fn place(message: &Message) -> Option<(u64, Option<String>)> {
+    let info = message.info().ok()?;
+    topology::parse(message.subject.as_str())?;
+    message.reply.as_ref()?;
+    Some((info.stream_sequence, wire::key(message.headers.as_ref())))
+}
+
+/// What a message is to its reader.
+pub(super) fn read(code: u32, message: &Message) -> Option<Delivery> {
     let info = message.info().ok()?;
     let position = Position { partition: code, offset: info.stream_sequence };
     let (topic, _) = topology::parse(message.subject.as_str())?;
     let (headers, key) = wire::decode(message.headers.as_ref());
     let published = info.published.unix_timestamp_nanos();
-    let delivery = Delivery {
+    Some(Delivery {
         token: Token { position, handle: None },
         topic: topic.to_owned(),
         key,
         headers,
         body: message.payload.clone(),
         attempt: 0,
-        published_at: Timestamp::from_nanosecond(published).ok()?,
-    };
-    Some((delivery, message.reply.clone()?))
+        published_at: Timestamp::from_nanosecond(published).unwrap_or(Timestamp::MIN),
+    })
 }

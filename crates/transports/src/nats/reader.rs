@@ -105,7 +105,7 @@ impl NatsReader {
         if read_before || !self.topics.contains(topic) {
             return None;
         }
-        let (delivery, _) = durable::read(partition, message)?;
+        let delivery = durable::read(partition, message)?;
         let (id, tenant) = wire::named(message.headers.as_ref())?;
         Some(Kept { id, tenant, delivery })
     }

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use async_nats::Subject;
+use async_nats::jetstream::message::Message;
 use chapar_core::machine::flight::{Flight, Stale};
 use chapar_core::port::{
     BoxFuture, Delivery, Subscription, SubscriptionSpec, Token, TransportError,
@@ -53,7 +54,7 @@ pub(super) struct State {
 /// A partition that this process owns.
 pub(super) struct Owned {
     pub(super) epoch: u64,
-    pub(super) flight: Flight<(Delivery, Subject)>,
+    pub(super) flight: Flight<Arc<Message>>,
     /// Of the acknowledged, the last before each open one, and how the server is told of it.
     acked: BTreeMap<u64, Subject>,
     /// More than a fair share: nothing new is delivered from it.
@@ -280,15 +281,16 @@ impl Inner {
                 _ => owned.flight.take(room, now),
             };
             for taken in taken {
-                let (item, _) = taken.item;
+                let Some(item) = durable::read(*code, &taken.item) else { continue };
                 let epoch = i64::try_from(owned.epoch).unwrap_or(i64::MAX);
                 let token = Token::of(item.token.position, epoch, taken.attempt);
                 deliveries.push(Delivery { token, attempt: taken.attempt, ..item });
                 room = room.saturating_sub(1);
             }
-            due = due.into_iter().chain(owned.flight.due()).min();
         }
-        if !deliveries.is_empty() {
+        if deliveries.is_empty() {
+            due = state.owned.values().filter_map(|owned| owned.flight.due()).min();
+        } else {
             self.room.notify_waiters();
         }
         Ok((deliveries, due))
@@ -371,7 +373,8 @@ impl Subscription for NatsSubscription {
                 for token in tokens {
                     let offset = token.position.offset;
                     let ack = |owned: &mut Owned, attempt| {
-                        if let Some((_, reply)) = owned.flight.ack(offset, attempt)? {
+                        let acked = owned.flight.ack(offset, attempt)?;
+                        if let Some(reply) = acked.and_then(|message| message.reply.clone()) {
                             owned.settle(offset, reply);
                         }
                         Ok(())

@@ -54,6 +54,16 @@ pub(super) fn decode(map: Option<&HeaderMap>) -> (Vec<(String, String)>, Option<
     (headers, key)
 }
 
+/// The key of a message that has arrived.
+pub(super) fn key(map: Option<&HeaderMap>) -> Option<String> {
+    let map = map?;
+    match (map.get(KEY[0]), map.get(KEY[1])) {
+        (Some(key), _) => Some(key.as_str().to_owned()),
+        (None, Some(json)) => serde_json::from_str(json.as_str()).ok(),
+        (None, None) => None,
+    }
+}
+
 /// The id and the tenant of a message.
 pub(super) fn named(map: Option<&HeaderMap>) -> Option<(String, String)> {
     let map = map?;
@@ -84,8 +94,9 @@ fn is_plain_value(value: &str) -> bool {
 }
 
 fn is_reserved(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    name.starts_with("nats-") || name.starts_with("chapar-")
+    let starts =
+        |with: &str| name.get(..with.len()).is_some_and(|start| start.eq_ignore_ascii_case(with));
+    starts("nats-") || starts("chapar-")
 }
 
 #[cfg(test)]
