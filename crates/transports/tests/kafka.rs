@@ -1,8 +1,12 @@
 //! Kafka keeps the contract of transports.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "kafka/cloudevents.rs"]
+mod cloudevents;
 #[path = "kafka/network.rs"]
 mod network;
+#[path = "support/python.rs"]
+mod python;
 #[path = "kafka/security.rs"]
 mod security;
 #[path = "kafka/specifics.rs"]

@@ -3,6 +3,8 @@
 
 #[path = "nats/cloudevents.rs"]
 mod cloudevents;
+#[path = "support/python.rs"]
+mod python;
 #[path = "nats/secure.rs"]
 mod secure;
 #[path = "nats/specifics.rs"]

@@ -1,63 +1,20 @@
 //! CloudEvents on NATS, read and written by the official SDK for Python.
 
-use std::path::{Path, PathBuf};
-use std::process::Command;
-
 use chapar_core::dialect::{Binding, CloudEvents, Dialect, Message};
 use chapar_core::port::Transport;
 use chapar_testkit::need;
-use chapar_testkit::servers;
 use chapar_transports::nats::Nats;
 use serde_json::{Value, json};
 
+use super::python::Python;
 use super::specifics::{fetch, message, options, server, spec};
 use super::topology::HELD;
-
-/// The packages in the cache of the test servers, fetched the first time.
-fn packages() -> Result<PathBuf, String> {
-    let packages = servers::cache_dir().join("python-cloudevents-2.2.0");
-    if packages.join("cloudevents").is_dir() {
-        return Ok(packages);
-    }
-    std::fs::create_dir_all(servers::cache_dir()).map_err(|error| error.to_string())?;
-    let fresh = tempfile::tempdir_in(servers::cache_dir()).map_err(|error| error.to_string())?;
-    run(Command::new("python3")
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"])
-        .arg(fresh.path())
-        .args(["cloudevents==2.2.0", "nats-py==2.16.0"]))?;
-    // Another test program may have been faster; then its copy serves as well.
-    let _ = std::fs::rename(fresh.path(), &packages);
-    Ok(packages)
-}
-
-fn run(command: &mut Command) -> Result<String, String> {
-    let output = command.output().map_err(|error| format!("python3 does not start: {error}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(String::from_utf8_lossy(&output.stderr).into_owned()),
-    }
-}
-
-fn python(packages: &Path, args: &[&str]) -> String {
-    let script =
-        Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cloudevents/over_nats.py");
-    let mut command = Command::new("python3");
-    run(command.env("PYTHONPATH", packages).arg(script).args(args)).unwrap()
-}
 
 #[tokio::test]
 async fn the_official_sdk_reads_and_writes_what_we_write_and_read() {
     let server = need!(server());
-    let packages = match packages() {
-        Ok(packages) => packages,
-        Err(why) if std::env::var("CI").is_ok_and(|ci| ci == "true") => panic!("{why}"),
-        Err(why) => {
-            use std::io::Write;
-            let name = "cloudevents::the_official_sdk_reads_and_writes_what_we_write_and_read";
-            let _ = writeln!(std::io::stderr(), "skipped {name}: {why}");
-            return;
-        }
-    };
+    const TEST: &str = "nats cloudevents::the_official_sdk_reads_and_writes_what_we_write_and_read";
+    let Some(python) = Python::of(TEST) else { return };
     let nats = Nats::connect(server.url(), options("a")).await.unwrap();
     let binary = CloudEvents::Binary(Binding::Nats);
     let event = json!({
@@ -73,7 +30,7 @@ async fn the_official_sdk_reads_and_writes_what_we_write_and_read() {
         (outgoing.headers, outgoing.body) = (written.headers, written.body);
         nats.publish(vec![outgoing]).await.remove(0).unwrap();
     }
-    let printed = python(&packages, &["read", server.url(), "RESERVATION", "2"]);
+    let printed = python.run("over_nats.py", &["read", server.url(), "RESERVATION", "2"]);
     let read: Vec<Value> =
         printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!(read.len(), 2, "{printed}");
@@ -91,7 +48,7 @@ async fn the_official_sdk_reads_and_writes_what_we_write_and_read() {
 
     let stream = async_nats::jetstream::new(async_nats::connect(server.url()).await.unwrap());
     stream.get_stream("RESERVATION").await.unwrap().purge().await.unwrap();
-    python(&packages, &["write", server.url(), HELD]);
+    python.run("over_nats.py", &["write", server.url(), HELD]);
     let reader = nats.subscribe(&spec(&[HELD])).await.unwrap();
     for (number, delivery) in (1..).zip(fetch(&*reader, 2).await) {
         assert_eq!(delivery.key.as_deref(), Some("acme:res_1"));
