@@ -49,7 +49,7 @@ fn is_as_agreed(folder: &str, files: &Files) {
 #[test]
 fn the_files_are_as_agreed() {
     is_as_agreed("terraform", &setup::terraform(&house(), &["inventory-service".into()]).unwrap());
-    is_as_agreed("kafka", &setup::kafka(&house(), 3));
+    is_as_agreed("kafka", &setup::kafka(&house(), 3, &["ada".into()]));
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! Kafka keeps the contract of transports.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "kafka/access.rs"]
+mod access;
 #[path = "kafka/cloudevents.rs"]
 mod cloudevents;
+#[path = "../../catalog/tests/support/mod.rs"]
+mod house;
 #[path = "kafka/network.rs"]
 mod network;
 #[path = "support/python.rs"]

@@ -7,6 +7,8 @@ use crate::Loaded;
 use crate::inventory::{self, Days};
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
+/// Where the orders to seek are, on which every reading process looks.
+const SEEKS: &str = "chapar.seeks";
 /// Letters wait for somebody to look at them.
 const LETTER_DAYS: u32 = 14;
 
@@ -21,9 +23,11 @@ set -eu
 /// `BOOTSTRAP_SERVERS` and a client's properties file from `COMMAND_CONFIG`.
 ///
 /// A service is the user of its name. It writes its own topics, reads those it is declared to
-/// read in groups named by it (`SERVICE`, `SERVICE.…`), and writes the dead letters of these.
-pub fn kafka(loaded: &Loaded, replication: u16) -> Files {
-    let files = [("topics.sh", topics(loaded, replication)), ("acls.sh", acls(loaded))];
+/// read in groups named by it (`SERVICE`, `SERVICE.…`), writes the dead letters of these, and
+/// follows orders to seek. An operator gives these orders: it reads every topic, moves every
+/// group, and publishes no event.
+pub fn kafka(loaded: &Loaded, replication: u16, operators: &[String]) -> Files {
+    let files = [("topics.sh", topics(loaded, replication)), ("acls.sh", acls(loaded, operators))];
     files.into_iter().map(|(name, text)| (name.to_owned(), text)).collect()
 }
 
@@ -35,7 +39,7 @@ fn topics(loaded: &Loaded, replication: u16) -> String {
   kafka-topics.sh --bootstrap-server \"$BOOTSTRAP_SERVERS\" \\
     ${{COMMAND_CONFIG:+--command-config \"$COMMAND_CONFIG\"}} --create --if-not-exists \\
     --topic \"$1\" --partitions \"$2\" --replication-factor {replication} \\
-    --config \"retention.ms=$3\" --config cleanup.policy=delete \\
+    --config \"cleanup.policy=$3\" ${{4:+--config \"retention.ms=$4\"}} \\
     --config compression.type=producer --config min.insync.replicas={in_sync}
 }}
 "
@@ -43,7 +47,7 @@ fn topics(loaded: &Loaded, replication: u16) -> String {
     let mut letters = BTreeMap::new();
     let mut create = |topic: &str, partitions: u32, days: u32| {
         let (topic, kept) = (quoted(topic), u64::from(days) * DAY_MS);
-        text.push_str(&format!("create {topic} {partitions} {kept}\n"));
+        text.push_str(&format!("create {topic} {partitions} delete {kept}\n"));
     };
     for topic in inventory::topics(loaded).topics {
         let days = topic.retention_days.as_ref().map_or(7, |Days { hot, .. }| *hot);
@@ -53,10 +57,11 @@ fn topics(loaded: &Loaded, replication: u16) -> String {
     for letter in letters.keys() {
         create(letter, 3, LETTER_DAYS);
     }
+    text.push_str(&format!("create {} 1 compact\n", quoted(SEEKS)));
     text
 }
 
-fn acls(loaded: &Loaded) -> String {
+fn acls(loaded: &Loaded, operators: &[String]) -> String {
     let mut text = HEAD.to_owned();
     text.push_str(
         "allow() {
@@ -65,33 +70,49 @@ fn acls(loaded: &Loaded) -> String {
 }
 ",
     );
+    let mut allow = |user: &str, operations: &str, resource: &str, names: &[String]| {
+        if names.is_empty() {
+            return;
+        }
+        let resources: Vec<_> =
+            names.iter().map(|name| format!("{resource} {}", quoted(name))).collect();
+        let principal = quoted(&format!("User:{user}"));
+        let resources = resources.join(" \\\n  ");
+        text.push_str(&format!("allow {principal} {operations} \\\n  {resources}\n"));
+    };
+    const WRITE: &str = "--operation Write --operation Describe";
+    const READ: &str = "--operation Read --operation Describe";
+    const BEGINS_SO: &str = "--resource-pattern-type prefixed";
+    let seeks = [SEEKS.to_owned()];
     let subscriptions = inventory::subscriptions(&loaded.catalog);
-    for grant in inventory::grants(&loaded.catalog) {
+    let grants = inventory::grants(&loaded.catalog);
+    for grant in &grants {
         let service = &grant.service;
         let letters = subscriptions.iter().filter(|s| s.consumer == *service);
         let mut letters: Vec<String> = letters.map(|s| s.dead_letter_topic.clone()).collect();
         letters.sort();
         letters.dedup();
-        let mut allow = |operations: &str, resource: &str, names: &[String]| {
-            if names.is_empty() {
-                return;
-            }
-            let resources: Vec<_> =
-                names.iter().map(|name| format!("{resource} {}", quoted(name))).collect();
-            let principal = quoted(&format!("User:{service}"));
-            let resources = resources.join(" \\\n  ");
-            text.push_str(&format!("allow {principal} {operations} \\\n  {resources}\n"));
-        };
-        const WRITE: &str = "--operation Write --operation Describe";
-        const READ: &str = "--operation Read --operation Describe";
-        allow(WRITE, "--topic", &grant.publish);
-        allow(READ, "--topic", &grant.read);
-        allow(WRITE, "--topic", &letters);
+        allow(service, WRITE, "--topic", &grant.publish);
+        allow(service, READ, "--topic", &grant.read);
+        allow(service, WRITE, "--topic", &letters);
         if !grant.read.is_empty() {
-            allow(READ, "--group", std::slice::from_ref(service));
-            let prefixed = format!("{READ} --resource-pattern-type prefixed");
-            allow(&prefixed, "--group", &[format!("{service}.")]);
+            allow(service, READ, "--topic", &seeks);
+            allow(service, READ, "--group", std::slice::from_ref(service));
+            let prefixed = format!("{READ} {BEGINS_SO}");
+            allow(service, &prefixed, "--group", &[format!("{service}.")]);
         }
+    }
+    let topics: Vec<String> =
+        inventory::topics(loaded).topics.into_iter().map(|topic| topic.topic).collect();
+    let readers = grants.iter().filter(|grant| !grant.read.is_empty());
+    let groups: Vec<String> = readers.map(|grant| grant.service.clone()).collect();
+    let begun: Vec<String> = groups.iter().map(|group| format!("{group}.")).collect();
+    for operator in operators {
+        allow(operator, &format!("{READ} --operation Write"), "--topic", &seeks);
+        // Who moves a group that nobody is in commits its offsets, which takes reading both.
+        allow(operator, READ, "--topic", &topics);
+        allow(operator, READ, "--group", &groups);
+        allow(operator, &format!("{READ} {BEGINS_SO}"), "--group", &begun);
     }
     text
 }

@@ -23,6 +23,7 @@ are the project, its number and, for pushes, the address of each service.";
 pub(super) const KAFKA: &str = "\
 Examples:
   chapar topology kafka --system meridian --out infrastructure/kafka
+  chapar topology kafka --system meridian --operator ada --out infrastructure/kafka
   chapar topology kafka --system meridian --replication 1 --out deploy/local";
 
 pub(super) const NATS: &str = "\
@@ -60,6 +61,10 @@ pub(crate) struct Kafka {
     /// Replicas of each topic; one fewer must be in sync.
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=9))]
     replication: u16,
+
+    /// A user who may order consumers to seek, and read every topic.
+    #[arg(long, value_name = "USER")]
+    operator: Vec<String>,
 }
 
 #[derive(Args)]
@@ -73,7 +78,7 @@ pub(super) fn terraform(args: &Terraform) -> Result<ExitCode> {
 }
 
 pub(super) fn kafka(args: &Kafka) -> Result<ExitCode> {
-    write(&args.out, |loaded| Ok(setup::kafka(loaded, args.replication)))
+    write(&args.out, |loaded| Ok(setup::kafka(loaded, args.replication, &args.operator)))
 }
 
 pub(super) fn nats(args: &Nats, config: &Config) -> Result<ExitCode> {

@@ -11,7 +11,8 @@ use rdkafka::admin::{
 };
 use rdkafka::producer::Producer as _;
 
-use super::topology::{admin, not_made, replicas, within};
+use super::seek::SEEKS;
+use super::topology::{Cluster, admin, not_made, replicas, within};
 use super::{Kafka, gone, lock, setup, unavailable};
 
 const PARTITIONS: &str = "partitions";
@@ -62,6 +63,17 @@ impl Kafka {
                 differences.push(Difference { kind: "topic", name: topic.name.clone(), action });
             }
         }
+        if !lock(&self.0.topics).contains_key(SEEKS) {
+            let (replication, in_sync) = self.replicas();
+            let settings = BTreeMap::from([
+                (PARTITIONS, "1".to_owned()),
+                (REPLICATION, replication.to_string()),
+                (IN_SYNC, in_sync),
+                (CLEANUP, "compact".into()),
+            ]);
+            let action = Action::Create { settings };
+            differences.push(Difference { kind: "topic", name: SEEKS.into(), action });
+        }
         // The set-up for Kafka's own tools makes topics for dead letters.
         let asked = |topic: &str| {
             let mut readers = wanted.subscriptions.iter();
@@ -85,6 +97,7 @@ impl Kafka {
         let name = &difference.name;
         let spec = wanted.topics.iter().find(|topic| topic.name == *name);
         match (&difference.action, spec) {
+            (Action::Create { .. }, None) if name == SEEKS => self.make_seeks().await,
             (Action::Create { .. }, Some(spec)) => {
                 self.apply_topics(std::slice::from_ref(spec)).await
             }
@@ -173,6 +186,7 @@ impl Kafka {
             let client = producer.inner.client();
             let failed = |error| producer.ears.explain(&error);
             let metadata = client.fetch_metadata(None, timeout).map_err(failed)?;
+            lock(&kafka.0.topics).clone_from(&Cluster::of(&metadata).topics);
             let mut found: HashMap<String, Found> = HashMap::new();
             for topic in metadata.topics().iter().filter(|topic| wanted.owns(topic.name())) {
                 let entry = found.entry(topic.name().to_owned()).or_default();

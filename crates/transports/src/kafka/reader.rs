@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use chapar_core::port::{BoxFuture, Kept, ReadFrom, Reader, TransportError};
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::error::KafkaError;
+use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::client::{Ears, config, creation};
@@ -163,6 +163,10 @@ fn poll(
         let left = if arrived.is_empty() { left } else { Duration::ZERO };
         match consumer.poll(left) {
             Some(Ok(message)) => arrived.push(wire::decode(&message)),
+            // Of the group that it names, it needs nothing.
+            Some(Err(error))
+                if error.rdkafka_error_code()
+                    == Some(RDKafkaErrorCode::GroupAuthorizationFailed) => {}
             Some(Err(error)) => match unavailable(&error) {
                 // The client finds its broker again by itself.
                 TransportError::Unavailable(_) => {}

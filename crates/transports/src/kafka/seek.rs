@@ -25,7 +25,7 @@ use super::topology::{admin, code, not_made, within};
 use super::{Kafka, Shared, gone, lock, setup, unavailable};
 
 /// Where the orders are, the last one of each subscription.
-const SEEKS: &str = "chapar.seeks";
+pub(super) const SEEKS: &str = "chapar.seeks";
 const GLANCE: Duration = Duration::from_millis(200);
 
 /// An order: where partitions are to go on.
@@ -79,7 +79,7 @@ impl Kafka {
         thread.map(drop).map_err(|error| TransportError::Unavailable(error.to_string()))
     }
 
-    async fn make_seeks(&self) -> Result<(), TransportError> {
+    pub(super) async fn make_seeks(&self) -> Result<(), TransportError> {
         if lock(&self.0.topics).contains_key(SEEKS) {
             return Ok(());
         }
@@ -112,7 +112,12 @@ impl Kafka {
         let text = seek.encode();
         let record = FutureRecord::to(SEEKS).key(subscription).payload(&text);
         let sent = self.producer()?.inner.send(record, self.0.options.timeout).await;
-        sent.map_err(|(error, _)| unavailable(&error))?;
+        sent.map_err(|(error, _)| match unavailable(&error) {
+            TransportError::Setup(why) => {
+                setup(format!("an order to seek is written to {SEEKS}: {why}"))
+            }
+            error => error,
+        })?;
         let (kafka, name) = (self.clone(), subscription.to_owned());
         let waited = tokio::task::spawn_blocking(move || kafka.await_order(&name, &seek));
         waited.await.map_err(gone)?
@@ -268,7 +273,17 @@ impl Kafka {
 /// Takes over orders for as long as the transport is there.
 fn watch(shared: &Weak<Shared>, consumer: &BaseConsumer<Ears>) {
     while let Some(shared) = shared.upgrade() {
-        let Some(Ok(message)) = consumer.poll(GLANCE) else { continue };
+        let message = match consumer.poll(GLANCE) {
+            Some(Ok(message)) => message,
+            Some(Err(error)) => {
+                // It may see the topic, and not read it.
+                if error.rdkafka_error_code() == Some(RDKafkaErrorCode::TopicAuthorizationFailed) {
+                    warn!(%error, topic = SEEKS, "this process cannot be told to seek");
+                }
+                continue;
+            }
+            None => continue,
+        };
         let text = |bytes: Option<&[u8]>| {
             bytes.map(|bytes| String::from_utf8_lossy(bytes).into_owned()).unwrap_or_default()
         };

@@ -407,6 +407,8 @@ async fn a_catalog_is_compared_with_the_cluster_and_carried_out() {
         made.unwrap();
     }
     kafka.publish(vec![message(&stray, "a")]).await.remove(0).unwrap();
+    // What orders to seek are written to is there from the first subscription on.
+    kafka.subscribe(&spec("desk-of-plans", &[&stray])).await.unwrap().close().await.unwrap();
     let plan = kafka.plan(&wanted).await.unwrap();
     let of = |name: &str| {
         let found = plan.iter().find(|difference| difference.name == name);

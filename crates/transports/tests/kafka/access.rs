@@ -1,8 +1,5 @@
 //! The generated topics and access lists, loaded into a real Kafka by its own tools: who is
-//! refused what.
-#![allow(clippy::unwrap_used, reason = "a test may panic")]
-
-mod support;
+//! refused what, and who is not.
 
 use std::fs;
 use std::io::Write;
@@ -11,14 +8,22 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
+use std::time::{Duration, Instant};
+
 use chapar_catalog::{load, setup};
+use chapar_core::port::{ReadFrom, SeekTo, Subscription, Transport, TransportError};
 use chapar_testkit::need;
 use chapar_testkit::servers::{Instance, Kind, Launch, ServerError, kafka_tool};
-use support::House;
+use chapar_transports::kafka::{Kafka, KafkaOptions};
+
+use crate::house::House;
+use crate::specifics::{fetch, message, options, spec};
 
 const HELD: &str = "melmastoon.reservation.booking.held.v1";
 const INDEXED: &str = "melmastoon.search_aggregation.listing.indexed.v1";
-const SERVICES: [&str; 5] = [
+const OPERATOR: &str = "ada";
+const USERS: [&str; 6] = [
+    OPERATOR,
     "audit-service",
     "bff-consumer-service",
     "inventory-service",
@@ -27,7 +32,7 @@ const SERVICES: [&str; 5] = [
 ];
 
 /// A broker with an authorizer, on which each service is a user whose password is its name.
-/// Whoever comes without a name may do everything: that is the operator here.
+/// Whoever comes without a name may do everything: that is who runs the broker here.
 struct Locked {
     server: Instance,
     address: String,
@@ -37,8 +42,7 @@ struct Locked {
 impl Locked {
     fn start() -> Result<Self, ServerError> {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let users: String =
-            SERVICES.iter().map(|name| format!(" user_{name}=\"{name}\"")).collect();
+        let users: String = USERS.iter().map(|name| format!(" user_{name}=\"{name}\"")).collect();
         let module = "org.apache.kafka.common.security.plain.PlainLoginModule required";
         let server = Launch::of(Kind::Kafka)
             .setting("+listener", format!("SERVICES SASL_PLAINTEXT {port} {port}"))
@@ -51,7 +55,7 @@ impl Locked {
             .setting("listener.name.services.plain.sasl.jaas.config", format!("{module}{users};"))
             .start()?;
         let folder = tempfile::tempdir().unwrap();
-        for name in SERVICES {
+        for name in USERS {
             let login = format!("{module} username=\"{name}\" password=\"{name}\";");
             let properties = format!(
                 "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.jaas.config={login}\n\
@@ -64,6 +68,12 @@ impl Locked {
 
     fn properties(&self, service: &str) -> PathBuf {
         self.folder.path().join(service)
+    }
+
+    async fn connect(&self, user: &str) -> Kafka {
+        let url = format!("kafka://{user}:{user}@{}?sasl=PLAIN", self.address);
+        let options = KafkaOptions { timeout: Duration::from_secs(5), ..options(user) };
+        Kafka::connect(&url, options).await.unwrap()
     }
 
     /// Runs a generated script with Kafka's tools in its path.
@@ -139,14 +149,14 @@ fn install(folder: &Path, name: &str, class: &str) -> Result<(), ServerError> {
     Ok(())
 }
 
-#[test]
-fn kafka_refuses_what_the_catalog_does_not_grant() {
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kafka_refuses_what_the_catalog_does_not_grant() {
     let locked = need!(Locked::start());
     let tools = locked.folder.path();
     need!(install(tools, "kafka-topics.sh", "org.apache.kafka.tools.TopicCommand"));
     need!(install(tools, "kafka-acls.sh", "org.apache.kafka.tools.AclCommand"));
     let house = House::new();
-    let files = setup::kafka(&load(house.path()).unwrap(), 1);
+    let files = setup::kafka(&load(house.path()).unwrap(), 1, &[OPERATOR.into()]);
     locked.run(&files["topics.sh"]);
     locked.run(&files["acls.sh"]);
     let described = locked.run(&format!(
@@ -172,5 +182,54 @@ fn kafka_refuses_what_the_catalog_does_not_grant() {
     );
     for topic in [HELD, INDEXED] {
         locked.reads("audit-service", topic, "audit-service").unwrap();
+    }
+    locked.reads(OPERATOR, HELD, "inventory-service").unwrap();
+    is_refused(locked.writes(OPERATOR, HELD), "TopicAuthorizationException");
+    is_refused(locked.writes("inventory-service", "chapar.seeks"), "TopicAuthorizationException");
+    a_service_is_moved_by_the_operator_alone(&locked).await;
+}
+
+/// With our own client on both sides: nothing is granted beyond the generated lists.
+async fn a_service_is_moved_by_the_operator_alone(locked: &Locked) {
+    let owner = locked.connect("reservation-service").await;
+    for key in ["a", "b"] {
+        owner.publish(vec![message(HELD, key)]).await.remove(0).unwrap();
+    }
+    let (service, operator) =
+        (locked.connect("inventory-service").await, locked.connect(OPERATOR).await);
+    let consumer = spec("inventory-service.stays", &[HELD]);
+    // Two of ours, and one that Kafka's own tool wrote.
+    let consume = async |reader: &dyn Subscription| {
+        let got = fetch(reader, 3).await;
+        assert_eq!(got.len(), 3);
+        let tokens: Vec<_> = got.into_iter().map(|delivery| delivery.token).collect();
+        reader.ack(&tokens).await.unwrap();
+    };
+    let reader = service.subscribe(&consumer).await.unwrap();
+    consume(&*reader).await;
+    // Whoever is not in a group knows it by what it has committed, which is a moment later.
+    let limit = Instant::now() + Duration::from_secs(10);
+    while let Err(error) = operator.seek(&consumer.name, SeekTo::Beginning).await {
+        assert!(error.to_string().contains("there is no subscription"), "{error}");
+        assert!(Instant::now() < limit, "{error}");
+    }
+    consume(&*reader).await;
+    reader.close().await.unwrap();
+    // Nobody is there to follow: the operator moves the group itself.
+    operator.seek(&consumer.name, SeekTo::Beginning).await.unwrap();
+    let reader = service.subscribe(&consumer).await.unwrap();
+    consume(&*reader).await;
+
+    let error = service.seek(&consumer.name, SeekTo::Beginning).await.unwrap_err();
+    assert!(matches!(&error, TransportError::Setup(_)), "{error}");
+    assert!(error.to_string().contains("chapar.seeks"), "{error}");
+    let topics = [HELD.to_owned()];
+    for user in [OPERATOR, "audit-service"] {
+        let mut walk = locked.connect(user).await.read(&topics, ReadFrom::Beginning).await.unwrap();
+        let mut seen = 0;
+        while !walk.is_caught_up() {
+            seen += walk.read(10, Duration::from_secs(10)).await.unwrap().len();
+        }
+        assert_eq!(seen, 2, "{user} sees what we wrote");
     }
 }
