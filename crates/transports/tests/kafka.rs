@@ -3,6 +3,8 @@
 
 #[path = "kafka/access.rs"]
 mod access;
+#[path = "kafka/brokers.rs"]
+mod brokers;
 #[path = "kafka/cloudevents.rs"]
 mod cloudevents;
 #[path = "../../catalog/tests/support/mod.rs"]

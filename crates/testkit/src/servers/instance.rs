@@ -267,7 +267,7 @@ impl Stumble {
 
 /// Ports below the range from which the kernel gives ports to outgoing connections, so that a restarted server finds its
 /// own port free again.
-fn free_ports(count: usize) -> std::io::Result<Vec<u16>> {
+pub(super) fn free_ports(count: usize) -> std::io::Result<Vec<u16>> {
     const FIRST: u64 = 15_000;
     const SPAN: u64 = 17_000;
     let random = RandomState::new();

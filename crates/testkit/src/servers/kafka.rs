@@ -5,10 +5,13 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
+use super::instance::{Instance, Launch, free_ports};
 use super::obtain::{cache_dir, into_cache};
 use super::recipe::{self, Found, Missing, Site, on_path, run};
+use super::{Kind, ServerError};
 
 pub(super) const VERSION: &str = "4.3.1";
 
@@ -17,6 +20,8 @@ pub(super) const VERSION: &str = "4.3.1";
 const LISTENER: &str = "+listener";
 /// A user: `SCRAM-SHA-256=[name=NAME,password=PASSWORD]`.
 const SCRAM: &str = "+scram";
+/// One of several nodes: its number from 1 on, the id of the cluster, and the ports of all controllers.
+const NODE: &str = "+node";
 
 /// Kafka alone brings no logger; without one a broker that fails says nothing.
 const POM: &str = r#"<project xmlns="http://maven.apache.org/POM/4.0.0">
@@ -31,6 +36,40 @@ const POM: &str = r#"<project xmlns="http://maven.apache.org/POM/4.0.0">
   </dependencies>
 </project>
 "#;
+
+/// A cluster of its own, of nodes that are broker and controller each. Internal topics and, by their default, others
+/// need all nodes but one; any one may be killed.
+pub fn kafka_cluster(nodes: usize) -> Result<Vec<Instance>, ServerError> {
+    let broken = |reason: String| ServerError::broken(Kind::Kafka, reason);
+    let ports = free_ports(nodes).map_err(|error| broken(error.to_string()))?;
+    let ports: Vec<String> = ports.iter().map(u16::to_string).collect();
+    let (id, ports) = (cluster_id().map_err(broken)?, ports.join(","));
+    // Side by side: none is ready before most of them are.
+    let cluster = thread::scope(|scope| {
+        let launch = |node| {
+            let mut launch = Launch::of(Kind::Kafka).setting(NODE, format!("{node} {id} {ports}"));
+            for (name, value) in [
+                ("offsets.topic.replication.factor", nodes),
+                ("min.insync.replicas", nodes.saturating_sub(1).max(1)),
+            ] {
+                launch = launch.setting(name, value.to_string());
+            }
+            scope.spawn(|| launch.start())
+        };
+        let starting: Vec<_> = (1..=nodes).map(launch).collect();
+        let panicked = |_| Err(broken("its start panicked".into()));
+        let started = starting.into_iter().map(|node| node.join().unwrap_or_else(panicked));
+        started.collect::<Result<Vec<_>, _>>()
+    })?;
+    let limit = Instant::now() + Duration::from_secs(30);
+    while cluster.iter().any(|node| !brokers(node.url()).is_ok_and(|all| all as usize == nodes)) {
+        if Instant::now() > limit {
+            return Err(broken(format!("the {nodes} nodes do not find each other")));
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(cluster)
+}
 
 pub(super) struct Recipe;
 
@@ -77,9 +116,16 @@ impl recipe::Recipe for Recipe {
     }
 
     fn prepare(&self, site: &Site) -> Result<(), String> {
-        let (broker, controller) = (site.ports[0], site.ports[1]);
+        let (nodes, settings): (Vec<_>, Vec<_>) =
+            site.settings.iter().partition(|(name, _)| name == NODE);
+        let node = match nodes.first() {
+            None => Node { number: 1, cluster: cluster_id()?, controllers: vec![site.ports[1]] },
+            Some((_, text)) => Node::parse(text)
+                .ok_or_else(|| format!("{NODE} is {text:?}, not NUMBER CLUSTER PORT,PORT,…"))?,
+        };
+        let (broker, controller) = (site.ports[0], node.controllers[node.number - 1]);
         let (listeners, settings): (Vec<_>, Vec<_>) =
-            site.settings.iter().partition(|(name, _)| name == LISTENER);
+            settings.into_iter().partition(|(name, _)| name == LISTENER);
         let (users, settings): (Vec<_>, Vec<_>) =
             settings.into_iter().partition(|(name, _)| name == SCRAM);
         let (mut bound, mut advertised, mut protocols) =
@@ -96,8 +142,8 @@ impl recipe::Recipe for Recipe {
         // The session is short because a crashed broker is let in again only when its last session is over.
         let mut properties = format!(
             "process.roles=broker,controller\n\
-             node.id=1\n\
-             controller.quorum.voters=1@127.0.0.1:{controller}\n\
+             node.id={}\n\
+             controller.quorum.voters={}\n\
              listeners=PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}{bound}\n\
              advertised.listeners=PLAINTEXT://127.0.0.1:{broker}{advertised}\n\
              listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT{protocols}\n\
@@ -115,6 +161,8 @@ impl recipe::Recipe for Recipe {
              group.min.session.timeout.ms=500\n\
              broker.heartbeat.interval.ms=500\n\
              broker.session.timeout.ms=3000\n",
+            node.number,
+            node.voters(),
             site.dir.join("data").display(),
         );
         for (name, value) in settings {
@@ -124,7 +172,7 @@ impl recipe::Recipe for Recipe {
         fs::write(&file, properties).map_err(|error| error.to_string())?;
         run(java(site)
             .args(["kafka.tools.StorageTool", "format", "-t"])
-            .arg(cluster_id()?)
+            .arg(node.cluster)
             .arg("-c")
             .arg(file)
             .args(users.iter().flat_map(|(_, user)| ["--add-scram", user])))?;
@@ -141,24 +189,49 @@ impl recipe::Recipe for Recipe {
         format!("127.0.0.1:{port}")
     }
 
-    /// Metadata, version 1, for no topic: a broker that the controller has let in lists itself.
+    /// A broker that the controller has let in lists itself.
     fn probe(&self, url: &str) -> Result<Option<String>, String> {
-        const METADATA: &[u8] = b"\0\x03\0\x01\0\0\0\x01\0\x05probe\0\0\0\0";
-        let talk = || -> std::io::Result<u32> {
-            let mut stream = TcpStream::connect(url.split(',').next().unwrap_or_default())?;
-            stream.set_read_timeout(Some(Duration::from_secs(5)))?;
-            stream.write_all(&(METADATA.len() as u32).to_be_bytes())?;
-            stream.write_all(METADATA)?;
-            // Length, correlation id, number of brokers.
-            let mut answer = [0; 12];
-            stream.read_exact(&mut answer)?;
-            Ok(u32::from_be_bytes([answer[8], answer[9], answer[10], answer[11]]))
-        };
-        match talk().map_err(|error| error.to_string())? {
+        match brokers(url).map_err(|error| error.to_string())? {
             0 => Err("the broker is not yet part of its cluster".into()),
             _ => Ok(None),
         }
     }
+}
+
+struct Node {
+    number: usize,
+    cluster: String,
+    controllers: Vec<u16>,
+}
+
+impl Node {
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split(' ');
+        let (number, cluster) = (words.next()?.parse().ok()?, words.next()?.to_owned());
+        let controllers: Result<Vec<u16>, _> = words.next()?.split(',').map(str::parse).collect();
+        let node = Node { number, cluster, controllers: controllers.ok()? };
+        (1..=node.controllers.len()).contains(&number).then_some(node)
+    }
+
+    fn voters(&self) -> String {
+        let voters = self.controllers.iter().zip(1..);
+        let voters: Vec<_> =
+            voters.map(|(port, number)| format!("{number}@127.0.0.1:{port}")).collect();
+        voters.join(",")
+    }
+}
+
+/// How many brokers one of them knows of: metadata, version 1, for no topic.
+fn brokers(url: &str) -> std::io::Result<u32> {
+    const METADATA: &[u8] = b"\0\x03\0\x01\0\0\0\x01\0\x05probe\0\0\0\0";
+    let mut stream = TcpStream::connect(url.split(',').next().unwrap_or_default())?;
+    stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+    stream.write_all(&(METADATA.len() as u32).to_be_bytes())?;
+    stream.write_all(METADATA)?;
+    // Length, correlation id, number of brokers.
+    let mut answer = [0; 12];
+    stream.read_exact(&mut answer)?;
+    Ok(u32::from_be_bytes([answer[8], answer[9], answer[10], answer[11]]))
 }
 
 fn java(site: &Site) -> Command {

@@ -36,6 +36,7 @@ use serde::{Deserialize, Serialize};
 
 pub use guard::Guard;
 pub use instance::{Instance, Launch};
+pub use kafka::kafka_cluster;
 pub use kafka_tools::kafka_tool;
 pub use keeper::{Keeper, Skip};
 pub use obtain::{Listing, build_tools, cache_dir, list, obtain};
