@@ -122,7 +122,7 @@ impl Saboteur {
     }
 
     /// Bytes that are no event, from nobody who writes to our outbox.
-    fn garble(&self, nats: Option<&str>) {
+    fn garble(&self, broker: Option<&str>) {
         let garbled = Outgoing {
             id: "0198f2c4-5e6a-7b1c-8d2e-3f4a5b6c7d8e".parse().unwrap(),
             topic: "melmastoon.reservation.booking.confirmed.v1".into(),
@@ -132,13 +132,9 @@ impl Saboteur {
             body: b"{\"eventId\": \"0198f2c4-5e6a-7b1c".as_slice().into(),
         };
         self.runtime.block_on(async {
-            let transport: Arc<dyn Transport> = match nats {
+            let transport: Arc<dyn Transport> = match broker {
                 None => Arc::new(SqlTransport::new(self.store.clone(), "saboteur")),
-                Some(url) => {
-                    let prefix = Some("melmastoon".to_owned());
-                    let options = NatsOptions { prefix, ..NatsOptions::default() };
-                    Arc::new(Nats::connect(url, options).await.unwrap())
-                }
+                Some(url) => connect(url).await,
             };
             transport.publish(vec![garbled]).await.remove(0).unwrap();
         });
@@ -153,10 +149,9 @@ impl Saboteur {
             max_in_flight: 10,
         };
         self.runtime.block_on(async {
-            let options = NatsOptions { prefix: Some("melmastoon".into()), ..Default::default() };
-            let nats = Nats::connect(url, options).await.unwrap();
-            nats.apply(&[], std::slice::from_ref(&spec)).await.unwrap();
-            nats.subscribe(&spec).await.unwrap()
+            let broker = connect(url).await;
+            broker.apply(&[], std::slice::from_ref(&spec)).await.unwrap();
+            broker.subscribe(&spec).await.unwrap()
         })
     }
 
@@ -185,8 +180,19 @@ impl Saboteur {
     }
 }
 
-fn every_failure_is_mended(hotel: &Hotel, processes: usize, nats: Option<&str>) {
-    let transport: Vec<&str> = nats.iter().flat_map(|url| ["--transport", *url]).collect();
+/// The broker itself, not through the hotel.
+async fn connect(url: &str) -> Arc<dyn Transport> {
+    #[cfg(feature = "kafka")]
+    if url.starts_with("kafka:") {
+        use chapar_transports::kafka::{Kafka, KafkaOptions};
+        return Arc::new(Kafka::connect(url, KafkaOptions::default()).await.unwrap());
+    }
+    let options = NatsOptions { prefix: Some("melmastoon".into()), ..NatsOptions::default() };
+    Arc::new(Nats::connect(url, options).await.unwrap())
+}
+
+fn every_failure_is_mended(hotel: &Hotel, processes: usize, broker: Option<&str>) {
+    let transport: Vec<&str> = broker.iter().flat_map(|url| ["--transport", *url]).collect();
     let start = |rate: &str, seed: &str| {
         let args = ["--rate", rate, "--seed", seed, "--format", "json"];
         let mut running = hotel.start(&[&args[..], &transport].concat());
@@ -197,9 +203,9 @@ fn every_failure_is_mended(hotel: &Hotel, processes: usize, nats: Option<&str>) 
     let running: Vec<_> = (0..processes).map(|n| start("3", seeds[n])).collect();
     let (desk, saboteur) = (Desk { store: hotel.store() }, Saboteur::on(hotel.store()));
 
-    let reader = nats.map(|url| saboteur.reads_copies(url));
+    let reader = broker.map(|url| saboteur.reads_copies(url));
     saboteur.break_the_contract();
-    saboteur.garble(nats);
+    saboteur.garble(broker);
     saboteur.take_the_ledger_away();
     desk.until("the ledger is missed", |desk| {
         desk.letters(&["--consumer", "billing-service.booking-confirmed"]).len() > 3
@@ -358,6 +364,14 @@ fn every_failure_is_mended_on_postgres_with_two_processes() {
 fn every_failure_is_mended_on_postgres_and_nats_with_two_processes() {
     let (server, nats) = (need!(servers::postgres()), need!(Launch::of(Kind::Nats).start()));
     every_failure_is_mended(&Hotel::on_postgres(&server), 2, Some(nats.url()));
+}
+
+#[cfg(feature = "kafka")]
+#[test]
+fn every_failure_is_mended_on_postgres_and_kafka_with_two_processes() {
+    let (server, kafka) = (need!(servers::postgres()), need!(Launch::of(Kind::Kafka).start()));
+    let url = format!("kafka://{}?session_seconds=2", kafka.url());
+    every_failure_is_mended(&Hotel::on_postgres(&server), 2, Some(&url));
 }
 
 #[test]
