@@ -11,6 +11,8 @@ mod cloudevents;
 mod house;
 #[path = "kafka/network.rs"]
 mod network;
+#[path = "kafka/old.rs"]
+mod old;
 #[path = "support/python.rs"]
 mod python;
 #[path = "kafka/security.rs"]

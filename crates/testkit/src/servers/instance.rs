@@ -28,8 +28,9 @@ const STOPPED_WITHIN: Duration = Duration::from_secs(20);
 /// postgres.restart()?;
 /// # Ok::<(), chapar_testkit::servers::ServerError>(())
 /// ```
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Launch {
+    pub(super) recipe: &'static dyn Recipe,
     kind: Kind,
     settings: Vec<(String, String)>,
 }
@@ -37,7 +38,7 @@ pub struct Launch {
 impl Launch {
     /// The server with the settings that shared ones have.
     pub fn of(kind: Kind) -> Self {
-        Self { kind, settings: Vec::new() }
+        Self { recipe: kind.recipe(), kind, settings: Vec::new() }
     }
 
     /// Adds a setting in the server's own words: a PostgreSQL parameter (`fsync` is off unless set), a line of the NATS
@@ -51,8 +52,7 @@ impl Launch {
 
     /// Starts it and returns when it serves clients.
     pub fn start(self) -> Result<Instance, ServerError> {
-        let Launch { kind, settings } = self;
-        let recipe = kind.recipe();
+        let Launch { recipe, kind, settings } = self;
         let found = recipe.find().map_err(|missing| obtain::missing(kind, missing))?;
         let broken = |what: &str, error: std::io::Error| {
             ServerError::broken(kind, format!("{what}: {error}"))
@@ -94,6 +94,12 @@ impl Launch {
                 Err(stumble) => return Err(ServerError::broken(kind, stumble.reason())),
             }
         }
+    }
+}
+
+impl std::fmt::Debug for Launch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Launch").field("kind", &self.kind).finish_non_exhaustive()
     }
 }
 

@@ -16,6 +16,7 @@ mod chromium;
 mod guard;
 mod instance;
 mod kafka;
+mod kafka_old;
 mod kafka_tools;
 mod keeper;
 mod nats;

@@ -65,7 +65,7 @@ impl Kafka {
     /// [`Address`] for the options, which win over those given here.
     ///
     /// Fails with [`TransportError::Setup`] where trying again is no use: the address is none, the
-    /// credentials are refused, or the certificate is not trusted.
+    /// credentials are refused, the certificate is not trusted, or the broker is too old.
     pub async fn connect(url: &str, options: KafkaOptions) -> Result<Self, TransportError> {
         let Address { servers, options } = Address::parse(url, options)?;
         let opened = tokio::task::spawn_blocking(move || {
@@ -74,7 +74,7 @@ impl Kafka {
             Ok::<_, TransportError>((servers, options, producer, cluster))
         });
         let (servers, options, producer, cluster) = opened.await.map_err(gone)??;
-        let mebibyte = topology::takes_mebibyte(&servers, &options, &cluster).await;
+        let mebibyte = topology::takes_mebibyte(&servers, &options, &cluster).await?;
         let published = Mutex::new(Recent::new(options.duplicate_window));
         Ok(Kafka(Arc::new(Shared {
             servers,
@@ -187,17 +187,34 @@ fn setup(what: String) -> TransportError {
 }
 
 fn unavailable(error: &KafkaError) -> TransportError {
-    match error.rdkafka_error_code() {
+    match code_of(error) {
         Some(
             RDKafkaErrorCode::TopicAuthorizationFailed
             | RDKafkaErrorCode::GroupAuthorizationFailed
             | RDKafkaErrorCode::ClusterAuthorizationFailed,
         ) => setup(format!("the user of the address has no right to this: {error}")),
-        Some(RDKafkaErrorCode::UnsupportedFeature | RDKafkaErrorCode::UnsupportedVersion) => {
-            setup(format!("the Kafka broker is too old; use 2.4 or newer: {error}"))
-        }
+        Some(code) if is_too_old(code) => too_old(&error.to_string()),
         _ => TransportError::Unavailable(error.to_string()),
     }
+}
+
+/// The code of an error. The client's own function leaves out what it was told as an administrator.
+fn code_of(error: &KafkaError) -> Option<RDKafkaErrorCode> {
+    match error {
+        KafkaError::AdminOp(code) => Some(*code),
+        error => error.rdkafka_error_code(),
+    }
+}
+
+/// Whether something was asked that the broker does not know.
+fn is_too_old(code: RDKafkaErrorCode) -> bool {
+    matches!(code, RDKafkaErrorCode::UnsupportedFeature | RDKafkaErrorCode::UnsupportedVersion)
+}
+
+fn too_old(why: &str) -> TransportError {
+    setup(format!(
+        "the Kafka broker is too old; name one of 2.4 or newer in the address, or upgrade it: {why}"
+    ))
 }
 
 /// A task that did blocking work for us was cancelled: the runtime is on its way down.

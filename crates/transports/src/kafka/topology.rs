@@ -12,7 +12,7 @@ use tracing::{info, warn};
 
 use super::client::{Ears, config, creation};
 use super::options::KafkaOptions;
-use super::{Kafka, gone, lock, setup, unavailable};
+use super::{Kafka, code_of, gone, is_too_old, lock, setup, too_old, unavailable};
 
 /// Partitions are numbered below this within a topic.
 const MOST: u32 = 1 << 10;
@@ -49,23 +49,32 @@ impl Cluster {
     }
 }
 
-/// Whether a message of 1 MiB and its headers goes through, as far as a broker tells.
+/// Whether a message of 1 MiB and its headers goes through, as far as a broker tells. One that does
+/// not know the question knows none of what we need.
 pub(super) async fn takes_mebibyte(
     servers: &str,
     options: &KafkaOptions,
     cluster: &Cluster,
-) -> bool {
-    let Some(broker) = cluster.brokers.first() else { return false };
-    let Ok(admin) = admin(servers, options) else { return false };
+) -> Result<bool, TransportError> {
+    let Some(broker) = cluster.brokers.first() else { return Ok(false) };
+    let admin = admin(servers, options)?;
     let resource = [ResourceSpecifier::Broker(*broker)];
-    let Ok(found) = admin.describe_configs(&resource, &within(options.timeout)).await else {
-        return false;
+    let asked = admin.describe_configs(&resource, &within(options.timeout)).await;
+    let found = match asked {
+        Ok(found) => found,
+        Err(error) if code_of(&error).is_some_and(is_too_old) => return Err(unavailable(&error)),
+        Err(_) => return Ok(false),
     };
+    if let Some(code) = found.iter().find_map(|found| found.as_ref().err())
+        && is_too_old(*code)
+    {
+        return Err(too_old(&code.to_string()));
+    }
     let limit = found
         .into_iter()
         .flatten()
         .find_map(|found| found.get("message.max.bytes")?.value.as_ref()?.parse::<u64>().ok());
-    limit.is_some_and(|limit| limit > (1 << 20) + (64 << 10))
+    Ok(limit.is_some_and(|limit| limit > (1 << 20) + (64 << 10)))
 }
 
 impl Kafka {
