@@ -7,9 +7,9 @@ use std::net::TcpListener;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use chapar_testkit::need;
 use chapar_testkit::proxy::Proxy;
 use chapar_testkit::servers::{self, Instance, Kind, Launch};
+use chapar_testkit::{Authority, need};
 use hotel::Hotel;
 
 fn kafka() -> Result<Instance, servers::ServerError> {
@@ -159,18 +159,20 @@ fn refused(args: &[&str]) -> String {
     said
 }
 
-#[test]
-fn a_wrong_address_is_refused_with_the_setting_that_is_wrong() {
+/// Starts the hotel with a transport that must be refused with these words.
+fn says(transport: &str, expected: &[&str]) {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.db").display().to_string();
     let up = ["up", "--file", &file, "--listen", "127.0.0.1:0", "--for", "1s", "--transport"];
-    let says = |transport: &str, expected: &[&str]| {
-        let said = refused(&[&up[..], &[transport]].concat());
-        for text in expected {
-            assert!(said.contains(text), "{transport} said: {said}");
-        }
-        assert!(!said.contains("hunter2"), "{said}");
-    };
+    let said = refused(&[&up[..], &[transport]].concat());
+    for text in expected {
+        assert!(said.contains(text), "{transport} said: {said}");
+    }
+    assert!(!said.contains("hunter2"), "{said}");
+}
+
+#[test]
+fn a_wrong_address_is_refused_with_the_setting_that_is_wrong() {
     says("kafka://", &["--transport", "give kafka://host:port"]);
     says("kafka://a?password=hunter2", &["--transport", "has no option", "password_file"]);
     says("kafka://me:hunter2@a?sasl=KERBEROS", &["sasl=KERBEROS", "SCRAM-SHA-256"]);
@@ -179,4 +181,43 @@ fn a_wrong_address_is_refused_with_the_setting_that_is_wrong() {
     says(&nobody, &["--transport", &free.to_string(), "refused"]);
     let missing = format!("kafka://{free}?ca=/no/such/ca.pem");
     says(&missing, &["option ca", "/no/such/ca.pem"]);
+}
+
+#[test]
+fn refused_credentials_and_a_certificate_of_nobody_are_said_by_the_setting() {
+    let (ours, strangers) = (Authority::new(), Authority::new());
+    let broker = ours.server();
+    let file = |name: &str| ours.folder().join(name).display().to_string();
+    let pem = [&broker.key, &broker.cert].map(|file| std::fs::read_to_string(file).unwrap());
+    std::fs::write(file("both.pem"), pem.concat()).unwrap();
+    std::fs::write(file("password"), "hunter2").unwrap();
+    std::fs::write(file("wrong"), "hunter22").unwrap();
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let module = "org.apache.kafka.common.security.plain.PlainLoginModule required";
+    let launch = Launch::of(Kind::Kafka)
+        .setting("+listener", format!("GUARDED SASL_SSL {port} {port}"))
+        .setting("ssl.keystore.type", "PEM")
+        .setting("ssl.keystore.location", file("both.pem"))
+        .setting("sasl.enabled.mechanisms", "PLAIN")
+        .setting(
+            "listener.name.guarded.plain.sasl.jaas.config",
+            format!("{module} user_clerk=\"hunter2\";"),
+        );
+    let _kafka = need!(launch.start());
+    let url = |ca: &Authority, password: &str| {
+        let (ca, password) = (ca.file().display().to_string(), file(password));
+        format!("kafka://127.0.0.1:{port}?ca={ca}&sasl=PLAIN&user=clerk&password_file={password}")
+    };
+    says(&url(&ours, "wrong"), &["--transport", "refuses the credentials", "password_file"]);
+    says(&url(&strangers, "password"), &["--transport", "check tls, ca, cert and key"]);
+    let (hotel, good) = (Hotel::on_sqlite(), url(&ours, "password"));
+    let args = ["--transport", &good, "--rate", "5", "--for", "3s", "--format", "json"];
+    let report = hotel.start(&args).report();
+    assert!(report["events_published"].as_i64().unwrap() > 10, "{report:#}");
+}
+
+#[test]
+fn a_broker_that_is_too_old_is_refused_with_what_to_use() {
+    let kafka = need!(need!(Launch::old_kafka()).start());
+    says(&format!("kafka://{}", kafka.url()), &["--transport", "too old", "2.4 or newer"]);
 }

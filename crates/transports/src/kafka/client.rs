@@ -10,7 +10,7 @@ use rdkafka::consumer::ConsumerContext;
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use tracing::{debug, warn};
 
-use super::options::{KafkaOptions, Sasl};
+use super::options::{KafkaOptions, Sasl, Security};
 use super::{lock, setup, unavailable};
 
 /// What every client is set up with. Secrets are read anew.
@@ -69,7 +69,26 @@ const MIN_SETUP: std::time::Duration = std::time::Duration::from_secs(1);
 
 /// A client could not be made out of its settings.
 pub(super) fn creation(error: &KafkaError) -> TransportError {
-    setup(format!("the Kafka client does not take its settings: {error}"))
+    // librdkafka names its own settings; people know ours.
+    let mut said = error.to_string();
+    for (theirs, ours) in [
+        ("ssl.ca.location", "the file of ca"),
+        ("ssl.certificate.location", "the file of cert"),
+        ("ssl.key.location", "the file of key"),
+        ("ssl.key.password", "key_password_file"),
+    ] {
+        said = said.replace(theirs, ours);
+    }
+    setup(format!("the Kafka client does not take its settings: {said}"))
+}
+
+/// Nobody has answered yet: the address may be wrong, and a broker just hangs up on who does not
+/// come as it asks.
+pub(super) fn unanswered(error: TransportError, security: &Security) -> TransportError {
+    let TransportError::Unavailable(what) = error else { return error };
+    let tls = if security.tls { "" } else { ", tls" };
+    let sasl = if security.sasl.is_some() { "" } else { ", sasl and user" };
+    TransportError::Unavailable(format!("{what}; check host, port{tls}{sasl}"))
 }
 
 /// Listens to what a client complains about.
@@ -112,13 +131,14 @@ impl Ears {
                  password_env: {why}"
             )),
             Some(TransportRefusal::Certificate(why)) => setup(format!(
-                "there is no TLS with the Kafka broker; check tls, ca, cert and key: {why}"
+                "there is no TLS with the Kafka broker; check tls, ca, cert and key, and that its \
+                 certificate is for the host of the address: {why}"
             )),
             None => match (unavailable(error), &heard.last) {
                 (TransportError::Unavailable(what), Some(why)) => {
                     // A broker that misses our certificate just hangs up.
                     let hint =
-                        if heard.tls { "; with TLS, check ca, cert and key too" } else { "" };
+                        if heard.tls { "; with TLS, check tls, ca, cert and key too" } else { "" };
                     TransportError::Unavailable(format!("{what}: {why}{hint}"))
                 }
                 (error, _) => error,

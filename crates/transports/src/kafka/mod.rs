@@ -70,7 +70,8 @@ impl Kafka {
         let Address { servers, options } = Address::parse(url, options)?;
         let opened = tokio::task::spawn_blocking(move || {
             let producer = Producer::open(&servers, &options)?;
-            let cluster = producer.survey(options.timeout)?;
+            let cluster = producer.survey(options.timeout);
+            let cluster = cluster.map_err(|e| client::unanswered(e, &options.security))?;
             Ok::<_, TransportError>((servers, options, producer, cluster))
         });
         let (servers, options, producer, cluster) = opened.await.map_err(gone)??;

@@ -1,5 +1,6 @@
 //! TLS, mutual TLS and SASL against a real broker, with a certificate authority for the day.
 
+use std::io::Write;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
@@ -34,7 +35,7 @@ printf 'hunter2\n' > password; printf 'wrong\n' > wrong
 
 /// A broker with a listener of each kind; everything about it is in a folder.
 struct Vault {
-    _server: Instance,
+    server: Instance,
     folder: tempfile::TempDir,
     tls: u16,
     mutual: u16,
@@ -78,7 +79,7 @@ impl Vault {
         ] {
             launch = launch.setting(name, value);
         }
-        Ok(Vault { _server: launch.start()?, folder, tls, mutual, scram, plain })
+        Ok(Vault { server: launch.start()?, folder, tls, mutual, scram, plain })
     }
 
     fn file(&self, name: &str) -> String {
@@ -140,7 +141,7 @@ async fn connections_are_secured_by_the_options_of_the_address() {
     refused(&vault.url(vault.tls, "ca=stranger.pem"), &certificate).await;
     let anonymous = Kafka::connect(&vault.url(vault.mutual, "ca=ca.pem"), options("a")).await;
     let said = anonymous.map(drop).unwrap_err().to_string();
-    assert!(said.contains("check ca, cert and key"), "{said}");
+    assert!(said.contains("check tls, ca, cert and key"), "{said}");
     let credentials = ["refuses the credentials", "password_file"];
     refused(&vault.url(vault.scram, &format!("{clerk}=wrong")), &credentials).await;
     refused(
@@ -182,5 +183,59 @@ async fn rotated(vault: &Vault, options: &str) {
             return;
         }
         assert!(Instant::now() < limit, "the new password is not read");
+    }
+}
+
+/// Who comes otherwise than the listener asks is told which options to look at, whether the broker
+/// says something or just hangs up.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_does_not_fit_is_said_by_the_names_of_the_options() {
+    let vault = need!(Vault::open());
+    let (_, plaintext) = vault.server.url().rsplit_once(':').unwrap();
+    let plaintext: u16 = plaintext.parse().unwrap();
+    let stranger = TcpListener::bind("127.0.0.1:0").unwrap();
+    let elsewhere = stranger.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for caller in stranger.incoming().flatten() {
+            let _ = (&caller).write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    let says = async |url: &str, expected: &[&str]| {
+        let error = Kafka::connect(url, options("a")).await.map(drop).unwrap_err();
+        let said = error.to_string();
+        for text in expected {
+            assert!(said.contains(text), "{url} said: {said}");
+        }
+        assert!(!said.contains("hunter2"), "{said}");
+        matches!(error, TransportError::Setup(_))
+    };
+    let clerk = "sasl=SCRAM-SHA-256&user=clerk&password_file=password";
+    let hung_up = [
+        (vault.url(vault.tls, ""), &["check host, port, tls, sasl and user"][..]),
+        (vault.url(plaintext, "ca=ca.pem"), &["check tls, ca, cert and key", "host, port"]),
+        (vault.url(vault.scram, "ca=ca.pem"), &["check host, port, sasl and user"]),
+        (vault.url(vault.scram, clerk), &["check host, port, tls"]),
+        (format!("kafka://127.0.0.1:{elsewhere}"), &["check host, port"]),
+        ("kafka://nobody.invalid:9092".into(), &["nobody.invalid", "check host, port"]),
+    ];
+    for (url, expected) in hung_up {
+        assert!(!says(&url, expected).await, "{url} may be an outage");
+    }
+    let plain = clerk.replace("SCRAM-SHA-256", "PLAIN");
+    let localhost = vault.url(vault.tls, "ca=ca.pem").replace("127.0.0.1", "localhost");
+    let no_pem = vault.url(vault.tls, "").replace('?', &format!("?ca={}", vault.file("password")));
+    let refused = [
+        (vault.url(vault.tls, "tls=true"), &["check tls, ca, cert and key"][..]),
+        (localhost, &["its certificate is for the host of the address"]),
+        (no_pem, &["the file of ca"]),
+        (vault.url(vault.scram, &format!("ca=ca.pem&{plain}")), &["check sasl", "SCRAM-SHA-256"]),
+        (vault.url(plaintext, clerk), &["check sasl, user"]),
+        (
+            vault.url(vault.scram, &format!("ca=ca.pem&{clerk}").replace("clerk&", "nobody&")),
+            &["user"],
+        ),
+    ];
+    for (url, expected) in refused {
+        assert!(says(&url, expected).await, "trying {url} again is no use");
     }
 }
