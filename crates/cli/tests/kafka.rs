@@ -45,6 +45,52 @@ fn the_hotel_runs_on_sqlite_and_kafka() {
     short_run(&Hotel::on_sqlite(), &need!(kafka()));
 }
 
+/// Two processes of the hotel; bookings are confirmed with the broker, without it, and with it again.
+#[test]
+fn the_hotel_goes_on_when_one_of_three_brokers_is_killed() {
+    let server = need!(servers::postgres());
+    let mut cluster = need!(servers::kafka_cluster(3));
+    let brokers: Vec<&str> = cluster.iter().map(Instance::url).collect();
+    let url = format!("kafka://{}?session_seconds=2", brokers.join(","));
+    let hotel = Hotel::on_postgres(&server);
+    let start = |seed: &str| {
+        let args = ["--transport", &url, "--rate", "5", "--seed", seed, "--format", "json"];
+        let mut running = hotel.start(&args);
+        running.wait_until_ready();
+        running
+    };
+    let running = [start("1"), start("2")];
+    let confirmed = || {
+        let counted = "select count(*) from reservations where state like 'confirmed%'";
+        hotel.books().ask(counted).parse::<i64>().unwrap()
+    };
+    let go_on = |when: &str| {
+        let (limit, before) = (Instant::now() + Duration::from_secs(120), confirmed());
+        while confirmed() < before + 30 {
+            assert!(Instant::now() < limit, "bookings are not confirmed {when}");
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    };
+    go_on("at first");
+    cluster[0].kill();
+    go_on("with two brokers");
+    cluster[0].restart().unwrap();
+    go_on("with three again");
+    for running in running {
+        let report = running.interrupt();
+        assert_eq!(
+            (&report["lost"], &report["applied_twice"]),
+            (&0.into(), &0.into()),
+            "{report:#}"
+        );
+    }
+    let report = hotel.finish_with(&["--transport", &url]);
+    for nothing in ["lost", "applied_twice", "in_flight"] {
+        assert_eq!(report[nothing], 0, "{nothing}: {report:#}");
+    }
+    hotel.books().check();
+}
+
 #[test]
 fn the_hotel_runs_on_postgres_and_kafka_and_goes_on_after_a_crash() {
     let (server, kafka) = (need!(servers::postgres()), need!(kafka()));

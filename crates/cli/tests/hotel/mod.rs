@@ -73,7 +73,8 @@ impl Hotel {
         }
     }
 
-    fn finish_with(&self, args: &[&str]) -> Value {
+    /// The same with other arguments, such as a transport.
+    pub(crate) fn finish_with(&self, args: &[&str]) -> Value {
         let mut report = Value::Null;
         let args = [args, &["--rate", "0", "--for", "6s", "--format", "json"]].concat();
         for _ in 0..6 {
