@@ -6,6 +6,8 @@
 #[cfg(feature = "kafka")]
 mod kafka;
 mod nats;
+#[cfg(feature = "pubsub")]
+mod pubsub;
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -25,15 +27,17 @@ use crate::measure::{Contestant, Rounds, Spread, interleaved, table};
 /// Messages that may wait for their acknowledgement, in either direction and for either
 /// contestant.
 const WINDOW: usize = 2000;
+/// How many keys messages have, so that those in the window are all of different ones.
+const KEYS: u64 = 10_000;
 /// How many messages one call of the adapter publishes; so many calls run at once that together
 /// they fill the window.
 const CHUNK: usize = 250;
-const KEYS: u64 = 10_000;
 
 /// What is measured.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The broker; a private NATS server when none is given.
+    /// The broker; a private NATS server when none is given, and a private one of its kind when
+    /// nothing stands behind `//`.
     pub transport: Option<String>,
     /// How many rounds count.
     pub rounds: usize,
@@ -88,6 +92,12 @@ const READ: &str = "subscribe, adapter";
 /// Messages are those of [`Load`], byte for byte what the adapter makes of them, and lie where
 /// the adapter puts them. At most [`WINDOW`] wait for their acknowledgement.
 trait Bare {
+    /// About as many messages as are read in a turn, and how many keys they have; a contestant
+    /// that is done starts over.
+    fn backlog(&self) -> (u64, u64) {
+        (200_000, KEYS)
+    }
+
     /// Publishes until the turn is over and everything is acknowledged; returns how many.
     fn publish<'a>(&'a self, load: &'a Load, turn: Duration) -> LocalBoxFuture<'a, Result<u64>>;
 
@@ -117,6 +127,7 @@ struct Read {
 /// What is published and read.
 struct Load {
     topic: String,
+    keys: u64,
     headers: Vec<(String, String)>,
     bodies: Vec<Bytes>,
 }
@@ -125,7 +136,7 @@ struct Load {
 const BODIES: usize = 997;
 
 impl Load {
-    fn new(topic: String, bytes: usize) -> Self {
+    fn new(topic: String, keys: u64, bytes: usize) -> Self {
         let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         let headers = vec![
             header("eventType", "bench.message.sent"),
@@ -135,15 +146,16 @@ impl Load {
         let mut dice = fastrand::Rng::with_seed(1);
         let mut body = || (0..bytes).map(|_| dice.alphanumeric() as u8).collect::<Vec<u8>>();
         let bodies = (0..BODIES).map(|_| Bytes::from(body())).collect();
-        Load { topic, headers, bodies }
+        Load { topic, keys, headers, bodies }
     }
 
     fn tenant(n: u64) -> String {
         format!("t{}", n % 20)
     }
 
-    fn key(n: u64) -> String {
-        format!("t{}:k{}", n % 20, n % KEYS)
+    fn key(&self, n: u64) -> String {
+        let key = n % self.keys;
+        format!("t{}:k{key}", key % 20)
     }
 
     fn id(n: u64) -> Id {
@@ -159,7 +171,7 @@ impl Load {
             id: Load::id(n),
             topic: self.topic.clone(),
             tenant: Load::tenant(n),
-            key: Some(Load::key(n)),
+            key: Some(self.key(n)),
             headers: self.headers.clone(),
             body: self.body(n),
         }
@@ -198,11 +210,18 @@ impl<'a> Field<'a> {
     async fn enter(options: &'a Options) -> Result<Self> {
         ensure!(options.bytes > 0, "--bytes: at least 1");
         let mut server = None;
-        let url = match &options.transport {
-            Some(url) => url.clone(),
-            None => {
-                let started = tokio::task::block_in_place(|| Launch::of(Kind::Nats).start())?;
-                server.insert(started).url().to_owned()
+        let url = options.transport.clone().unwrap_or_else(|| "nats://".into());
+        let private = match url.as_str() {
+            "nats://" => Some((Kind::Nats, "")),
+            "kafka://" => Some((Kind::Kafka, "kafka://")),
+            "pubsub://" => Some((Kind::PubSub, "pubsub://bench?emulator=")),
+            _ => None,
+        };
+        let url = match private {
+            None => url,
+            Some((kind, before)) => {
+                let started = tokio::task::block_in_place(|| Launch::of(kind).start())?;
+                format!("{before}{}", server.insert(started).url())
             }
         };
         let run = format!("{:08x}", fastrand::u32(..));
@@ -210,29 +229,31 @@ impl<'a> Field<'a> {
             Some("nats" | "tls") => nats::open(&url, &run).await?,
             #[cfg(feature = "kafka")]
             Some("kafka") => kafka::open(&url, &run).await?,
+            #[cfg(feature = "pubsub")]
+            Some("pubsub") => pubsub::open(&url, &run).await?,
             _ => bail!(
                 "--transport {url}: there is no bare client to compare with; use nats://host:port \
-                 or, in a build with it, kafka://host:port"
+                 or, in a build with them, kafka://host:port and pubsub://project"
             ),
         };
-        let load = |part| Load::new(format!("chapar-bench-{part}-{run}.sent.v1"), options.bytes);
-        let (write, read) = (load("write"), load("read"));
+        let load = |part, keys| {
+            Load::new(format!("chapar-bench-{part}-{run}.sent.v1"), keys, options.bytes)
+        };
+        let (write, read) = (load("write", KEYS), load("read", bare.backlog().1));
         let (next, backlog) = (Cell::new(0), Cell::new(0));
         Ok(Field { options, kind, ours, bare, write, read, run, next, backlog, _server: server })
     }
 
     /// Makes the topics, and the backlog that is read in every round.
     async fn prepare(&self) -> Result<()> {
-        const BACKLOG: u64 = 200_000;
         let topic = |load: &Load| TopicSpec {
             name: load.topic.clone(),
             partitions: 12,
             retention: Duration::from_secs(24 * 3600),
         };
         self.ours.apply(&[topic(&self.write), topic(&self.read)], &[]).await?;
-        let turn = self.options.turn;
-        // About as much as is read in a turn; a contestant that is done starts over.
-        let enough = |n| n >= BACKLOG || (n >= 5000 && turn < Duration::from_secs(1));
+        let (turn, backlog) = (self.options.turn, self.bare.backlog().0);
+        let enough = |n| n >= backlog || (n >= 5000 && turn < Duration::from_secs(1));
         self.backlog.set(self.publish(&self.read, |n, _| enough(n)).await?);
         Ok(())
     }
@@ -272,13 +293,15 @@ impl<'a> Field<'a> {
     async fn publish(&self, load: &Load, enough: impl Fn(u64, Duration) -> bool) -> Result<u64> {
         let began = Instant::now();
         let (mut sent, mut acknowledged) = (0u64, 0u64);
+        // A call has at most one message of a key.
+        let chunk = (CHUNK as u64).min(load.keys);
         let mut calls = FuturesUnordered::new();
         loop {
             while calls.len() < WINDOW / CHUNK && !enough(sent, began.elapsed()) {
-                let first = self.next.replace(self.next.get() + CHUNK as u64);
-                let batch = (first..first + CHUNK as u64).map(|n| load.message(n)).collect();
+                let first = self.next.replace(self.next.get() + chunk);
+                let batch = (first..first + chunk).map(|n| load.message(n)).collect();
                 calls.push(self.ours.publish(batch));
-                sent += CHUNK as u64;
+                sent += chunk;
             }
             let Some(receipts) = calls.next().await else { return Ok(acknowledged) };
             for receipt in receipts {

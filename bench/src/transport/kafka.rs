@@ -79,7 +79,7 @@ impl Bare for BareKafka {
                 headers = headers
                     .insert(Header { key: "chapar-id", value: Some(&id) })
                     .insert(Header { key: "chapar-tenant", value: Some(&tenant) });
-                let (key, body) = (Load::key(sent), load.body(sent));
+                let (key, body) = (load.key(sent), load.body(sent));
                 let record =
                     FutureRecord::to(&load.topic).key(&key).payload(&body[..]).headers(headers);
                 acks.push(self.producer.send_result(record).map_err(|(error, _)| error)?);

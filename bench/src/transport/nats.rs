@@ -46,7 +46,7 @@ impl Bare for BareNats {
             while began.elapsed() < turn {
                 let mut headers = HeaderMap::new();
                 headers.insert("Chapar-Tenant", Load::tenant(sent));
-                headers.insert("Chapar-Key", Load::key(sent));
+                headers.insert("Chapar-Key", load.key(sent));
                 for (name, value) in &load.headers {
                     headers.insert(name.as_str(), value.as_str());
                 }

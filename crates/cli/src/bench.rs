@@ -49,6 +49,7 @@ Examples:
   chapar bench transport
   chapar bench transport --transport nats://localhost --format json
   chapar bench transport --transport kafka://localhost
+  chapar bench transport --transport pubsub://        a private emulator (feature pubsub)
   chapar bench transport --bytes 4096 --turn-ms 1000 --rounds 2")]
     Transport(Transport),
     /// Preview a seek over a long log, against counting its rows.
@@ -194,7 +195,8 @@ pub(crate) struct Relay {
 
 #[derive(Args)]
 pub(crate) struct Transport {
-    /// The broker, nats://host:port; a private one when none is given. What is made there is
+    /// The broker: nats://host:port, kafka://host:port or pubsub://project; a private one when
+    /// nothing stands behind `//`, and a private NATS when none is given. What is made there is
     /// taken away again.
     #[arg(long, value_name = "URL")]
     transport: Option<String>,

@@ -9,5 +9,7 @@ pub mod kafka;
 pub mod nats;
 #[cfg(feature = "pubsub")]
 pub mod pubsub;
+#[cfg(any(feature = "kafka", feature = "pubsub"))]
+mod recent;
 #[cfg(any(feature = "kafka", feature = "nats"))]
 mod waves;

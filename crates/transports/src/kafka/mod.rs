@@ -9,7 +9,7 @@
 //!   late is delivered again from this process's memory, followers of its key behind it.
 //! * The producer is idempotent and waits for all in-sync replicas. Kafka knows no ids: a repeated
 //!   publish is recognised by the transport that published before, and by the subscription that
-//!   has both in its window; see `recent.rs`.
+//!   has both in its window; see `../recent.rs`.
 //!
 //! The order of a key holds within a topic. Between topics the relay's stamps keep it.
 
@@ -19,7 +19,6 @@ mod options;
 mod plan;
 mod publish;
 mod reader;
-mod recent;
 mod seek;
 mod subscription;
 mod topology;
@@ -27,7 +26,9 @@ mod wire;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
+use chapar_core::Id;
 use chapar_core::port::{
     BoxFuture, Difference, Features, Outgoing, ReadFrom, Reader, Receipt, SeekTo, Subscription,
     SubscriptionSpec, TopicSpec, Topology, Transport, TransportError,
@@ -36,7 +37,7 @@ use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 
 pub use self::options::{Address, Groups, KafkaOptions, Mechanism, Sasl, Secret, Security};
 use self::publish::Producer;
-use self::recent::Recent;
+use crate::recent::Recent;
 
 /// Apache Kafka as a transport. Cheap to clone.
 #[derive(Clone)]
@@ -50,7 +51,7 @@ struct Shared {
     /// Topics that are known to be there, with the number of their partitions.
     topics: Mutex<HashMap<String, u32>>,
     /// What was published a while ago.
-    published: Mutex<Recent<Receipt>>,
+    published: Mutex<Recent<Id, Receipt>>,
     brokers: usize,
     mebibyte: bool,
     /// What subscriptions of this process read.
@@ -76,7 +77,7 @@ impl Kafka {
         });
         let (servers, options, producer, cluster) = opened.await.map_err(gone)??;
         let mebibyte = topology::takes_mebibyte(&servers, &options, &cluster).await?;
-        let published = Mutex::new(Recent::new(options.duplicate_window));
+        let published = Mutex::new(Recent::new(options.duplicate_window, Duration::MAX));
         Ok(Kafka(Arc::new(Shared {
             servers,
             options,

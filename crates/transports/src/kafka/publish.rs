@@ -167,7 +167,7 @@ impl Kafka {
         message: Outgoing,
         topic: Arc<str>,
     ) -> Result<Sent, TransportError> {
-        if let Some(receipt) = lock(&self.0.published).get(&message.id) {
+        if let Some(receipt) = lock(&self.0.published).get(&message.id).copied() {
             return Ok(Sent::Before(Receipt { duplicate: true, ..receipt }));
         }
         let size = message.body.len();
@@ -198,7 +198,7 @@ impl Kafka {
         let offset = u64::try_from(delivered.offset).unwrap_or_default();
         let position = Position { partition: code(&topic, partition), offset };
         let receipt = Receipt { position, duplicate: false };
-        lock(&self.0.published).insert(id, receipt);
+        lock(&self.0.published).put(id, receipt);
         Ok(receipt)
     }
 

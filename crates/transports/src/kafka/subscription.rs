@@ -5,6 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use chapar_core::Id;
 use chapar_core::machine::flight::{Flight, Stale};
 use chapar_core::port::{
     BoxFuture, Delivery, Subscription, SubscriptionSpec, Token, TransportError,
@@ -13,9 +14,9 @@ use tokio::sync::Notify;
 
 use super::member::Member;
 use super::options::Groups;
-use super::recent::Recent;
 use super::wire::{Arrived, Kept};
 use super::{Kafka, gone, lock, setup};
+use crate::recent::Recent;
 
 /// How many ids of a partition are remembered.
 const WINDOW: usize = 1024;
@@ -68,7 +69,7 @@ pub(super) struct Owned {
     pub(super) partition: i32,
     /// Offsets in it are one higher than Kafka's, which begin with 0.
     pub(super) flight: Flight<Arc<Kept>>,
-    recent: Recent<i64>,
+    recent: Recent<Id, i64>,
     /// What the group was last told; none if that has to be told again.
     pub(super) committed: Option<u64>,
     /// The last order to move that it followed.
@@ -147,7 +148,7 @@ impl Inner {
             topic: topic.to_owned(),
             partition,
             flight: Flight::new(start.unwrap_or(0), self.spec.ack_deadline),
-            recent: Recent::new(WINDOW),
+            recent: Recent::new(WINDOW, Duration::MAX),
             committed: if start.is_some() { None } else { Some(0) },
             seek: seek.to_owned(),
             leaving: false,
@@ -167,13 +168,13 @@ impl Inner {
         for Arrived { partition, offset, id, kept } in arrived {
             let Some(owned) = state.find(&kept.topic, partition) else { continue };
             let place = u64::try_from(offset).unwrap_or_default() + 1;
-            let before = id.as_ref().and_then(|id| owned.recent.get(id));
+            let before = id.as_ref().and_then(|id| owned.recent.get(id)).copied();
             if before.is_some_and(|before| before < offset) {
                 owned.flight.skip_to(place);
                 continue;
             }
             if let Some(id) = id {
-                owned.recent.insert(id, offset);
+                owned.recent.put(id, offset);
             }
             owned.flight.push(place, kept.key.clone(), kept);
         }

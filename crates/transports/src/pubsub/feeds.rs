@@ -25,8 +25,7 @@ use tracing::{debug, warn};
 use super::grpc::{Denied, Line, Received};
 use super::held::{Arrival, Held};
 use super::publish::position;
-use super::recent::fingerprint;
-use super::{PubSub, lock, topology, wire};
+use super::{PubSub, fingerprint, lock, topology, wire};
 
 /// A connection takes a hundred calls at a time.
 pub(super) const FEEDS_PER_LINE: usize = 50;
@@ -34,8 +33,10 @@ pub(super) const FEEDS_PER_LINE: usize = 50;
 const MOST_PULLED: usize = 1000;
 /// After an error.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Between two questions to the emulator, while there is nothing and while there is something.
-const IDLE: [Duration; 2] = [Duration::from_millis(150), Duration::from_millis(5)];
+/// Between two questions to the emulator while there is nothing: at first, and at most.
+const IDLE: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(150)];
+/// A consumer that has just taken messages will ask for more.
+const SOON: Duration = Duration::from_millis(100);
 /// The shortest lease that there is.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// How long a closing subscription waits for the answer to its last pull.
@@ -55,6 +56,8 @@ pub(super) struct Inner {
     pub(super) room: Notify,
     /// How many wait for messages, and that there is one more.
     pub(super) wanted: AtomicUsize,
+    /// When messages were last taken.
+    pub(super) taken: Mutex<Option<Duration>>,
     pub(super) asked: Notify,
     pub(super) closed: watch::Sender<bool>,
 }
@@ -63,8 +66,12 @@ pub(super) struct Inner {
 pub(super) struct Feed {
     pub(super) path: String,
     pub(super) topic: String,
+    /// Its partition, as positions have it.
+    pub(super) number: u32,
     /// For dead letters: the subscription they must come from.
     pub(super) dead_letters_of: Option<String>,
+    /// The service itself gives what is pulled for as long as our lease, as far as we know.
+    pub(super) leased: bool,
     /// Acknowledging and extending take turns, so that neither names what the other has ended.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
@@ -80,15 +87,8 @@ pub(super) struct Part {
     pub(super) generation: u64,
     /// The lease of what is held is certain until then.
     pub(super) until: Duration,
-}
-
-impl Feed {
-    pub(super) fn number(&self) -> u32 {
-        match &self.dead_letters_of {
-            Some(_) => topology::number(&format!("{}.dlq", self.topic)),
-            None => topology::number(&self.topic),
-        }
-    }
+    /// From when on the lease counts of the first that came since all was last extended.
+    pub(super) since: Option<Duration>,
 }
 
 /// Extends leases and repeats acknowledgements for as long as the subscription lives.
@@ -106,11 +106,17 @@ pub(super) async fn pump(inner: Arc<Inner>, index: usize) {
     let feed = &inner.feeds[index];
     let mut closed = inner.closed.subscribe();
     let mut idle = IDLE[0];
+    // What has been pulled, and is not put where `fetch` finds it; and when it was asked for.
+    let (mut fresh, mut asked_at) = (Vec::<Received>::new(), Duration::ZERO);
     while !*closed.borrow_and_update() {
         let (asked, freed) = (inner.asked.notified(), inner.room.notified());
-        let wanted = inner.wanted.load(Ordering::Relaxed) > 0 || feed.dead_letters_of.is_some();
-        let room = inner.room_of(index);
+        let wanted = inner.is_wanted() || feed.dead_letters_of.is_some();
+        let room = inner.room_of(index, fresh.len());
         if !wanted || room == 0 {
+            if !fresh.is_empty() {
+                inner.take_in(index, std::mem::take(&mut fresh), asked_at).await;
+                continue;
+            }
             tokio::select! {
                 () = asked, if !wanted => {}
                 () = freed, if wanted => {}
@@ -121,41 +127,66 @@ pub(super) async fn pump(inner: Arc<Inner>, index: usize) {
         }
         // The emulator does not notice that a call is given up, and would answer it with messages.
         let at_once = inner.pubsub.0.address.emulator || feed.dead_letters_of.is_some();
-        let mut pull = std::pin::pin!(inner.line(index).pull(&feed.path, room, at_once));
-        let pulled = tokio::select! {
-            pulled = &mut pull => pulled,
-            _ = closed.changed() => {
-                let last = tokio::time::timeout(LAST_PULL, pull).await;
-                last.unwrap_or_else(|_| Ok(vec![]))
+        let pull = async {
+            let mut pull = std::pin::pin!(inner.line(index).pull(&feed.path, room, at_once));
+            tokio::select! {
+                pulled = &mut pull => pulled,
+                _ = closed.changed() => {
+                    let last = tokio::time::timeout(LAST_PULL, pull).await;
+                    last.unwrap_or_else(|_| Ok(vec![]))
+                }
             }
         };
+        // Nothing of a key is pulled while an earlier message of it is open, so what comes now
+        // cannot overtake.
+        let taking = inner.take_in(index, std::mem::take(&mut fresh), asked_at);
+        asked_at = inner.started.elapsed();
+        let (pulled, ()) = tokio::join!(pull, taking);
         let pause = match pulled {
             Ok(messages) => {
-                idle = if messages.is_empty() { (idle * 2).min(IDLE[0]) } else { IDLE[1] };
-                inner.take_in(index, messages).await;
-                match (&feed.dead_letters_of, at_once) {
+                idle = if messages.is_empty() { (idle * 2).min(IDLE[1]) } else { IDLE[0] };
+                let pause = match (&feed.dead_letters_of, at_once && messages.is_empty()) {
                     (Some(_), _) => inner.pubsub.0.options.drain_every,
                     (None, true) => idle,
                     (None, false) => Duration::ZERO,
+                };
+                fresh = messages;
+                if !pause.is_zero() {
+                    inner.take_in(index, std::mem::take(&mut fresh), asked_at).await;
                 }
+                pause
             }
             Err(status) => {
                 inner.trouble(index, &status).await;
                 PAUSE
             }
         };
-        let _ = tokio::time::timeout(pause, closed.changed()).await;
+        if !pause.is_zero() {
+            tokio::select! {
+                () = tokio::time::sleep(pause) => {}
+                // With what was done, a key may be free whose messages had to wait.
+                () = freed, if feed.dead_letters_of.is_none() && inner.is_wanted() => {}
+                _ = closed.changed() => {}
+            }
+        }
     }
+    inner.take_in(index, fresh, asked_at).await;
 }
 
 impl Inner {
+    /// Somebody waits for messages, or is about to.
+    fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed) > 0
+            || lock(&self.taken).is_some_and(|taken| self.started.elapsed() < taken + SOON)
+    }
+
     fn line(&self, index: usize) -> &Line {
         &self.lines[index / FEEDS_PER_LINE]
     }
 
-    /// How many more messages a feed may hold.
-    fn room_of(&self, index: usize) -> i32 {
-        let held = lock(&self.state).feeds[index].held.len();
+    /// How many more messages a feed may hold, with so many that are about to come.
+    fn room_of(&self, index: usize, coming: usize) -> i32 {
+        let held = lock(&self.state).feeds[index].held.len() + coming;
         let room = self.spec.max_in_flight.saturating_sub(held).min(MOST_PULLED);
         i32::try_from(room).unwrap_or(1)
     }
@@ -172,7 +203,7 @@ impl Inner {
 
     /// Puts messages where `fetch` finds them, once their lease is certain. Where it is not, they
     /// come again.
-    async fn take_in(&self, index: usize, messages: Vec<Received>) {
+    async fn take_in(&self, index: usize, messages: Vec<Received>, pulled: Duration) {
         let (feed, line) = (&self.feeds[index], self.line(index));
         let (ours, others): (Vec<Received>, Vec<Received>) =
             messages.into_iter().partition(|received| feed.wants(received));
@@ -186,24 +217,28 @@ impl Inner {
         if ours.is_empty() {
             return;
         }
-        let asked = self.started.elapsed();
-        if let Err(denied) = line.extend(&feed.path, &ids(&ours), self.lease).await {
+        let mut asked = self.started.elapsed();
+        if feed.leased && asked < pulled + self.lease / 3 {
+            // The answer came at once: the service's own lease is as good as an extension.
+            asked = pulled;
+        } else if let Err(denied) = line.extend(&feed.path, &ids(&ours), self.lease).await {
             debug!(subscription = feed.path, ?denied, "messages came too late");
             self.hand_back(index, &ids(&ours)).await;
             return;
         }
         let arrivals = ours.into_iter().filter_map(|received| feed.arrival(received));
-        {
+        let is_done = {
             let mut state = lock(&self.state);
             let part = &mut state.feeds[index];
-            if part.held.is_empty() {
-                part.until = asked + self.lease;
-            }
-            arrivals.for_each(|arrival| part.held.arrive(arrival, asked));
-        }
+            let certain = asked + self.lease;
+            part.until = if part.held.is_empty() { certain } else { part.until.min(certain) };
+            part.since = Some(part.since.map_or(asked, |since| since.min(asked)));
+            arrivals.fold(false, |done, arrival| part.held.arrive(arrival) | done)
+        };
         self.arrived.notify_waiters();
-        // Some of it may be known to be done.
-        let _ = self.settle(index).await;
+        if is_done {
+            let _ = self.settle(index).await;
+        }
     }
 
     /// Starts the lease of everything in a feed anew, or gives it up.
@@ -212,8 +247,9 @@ impl Inner {
         let turn = feed.turn.lock().await;
         let asked = self.started.elapsed();
         let (generation, ids, over) = {
-            let state = lock(&self.state);
-            let part = &state.feeds[index];
+            let mut state = lock(&self.state);
+            let part = &mut state.feeds[index];
+            part.since = None;
             (part.generation, part.held.ack_ids(), asked >= part.until)
         };
         if ids.is_empty() {
@@ -229,7 +265,8 @@ impl Inner {
                 let mut state = lock(&self.state);
                 let part = &mut state.feeds[index];
                 if part.generation == generation {
-                    part.until = asked + self.lease;
+                    // What came while we asked has the lease that it came with.
+                    part.until = part.since.map_or(asked, |since| since.min(asked)) + self.lease;
                 }
             }
             Err(Denied::Gone) => return self.lose(index, generation).await,
@@ -369,11 +406,10 @@ impl Feed {
 
     fn arrival(&self, received: Received) -> Option<Arrival> {
         let message = received.message?;
-        let event = message.attributes.get(wire::ID).map(|id| fingerprint([&self.topic, id]));
+        let event = message.attributes.get(wire::ID).map(|id| fingerprint(&self.topic, id));
         let published = message.published.unwrap_or_default();
         let published_at = Timestamp::new(published.seconds, published.nanos);
-        let mut place = position(&self.topic, &message.id);
-        place.partition = self.number();
+        let place = position(self.number, &message.id);
         let (headers, key) = wire::decode(message.attributes, &message.ordering_key);
         Some(Arrival {
             ack_id: received.ack_id,

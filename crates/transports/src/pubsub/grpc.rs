@@ -1,5 +1,5 @@
-//! The calls of Pub/Sub that the official client does not open: pulling, acknowledging and
-//! extending with an answer to each. See `docs/decisions` for why they are made here.
+//! The calls of Pub/Sub that are made without the official client: publishing, and pulling,
+//! acknowledging and extending with an answer to each. See `docs/decisions` for why.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -56,6 +56,20 @@ struct Batch {
 }
 
 #[derive(Clone, PartialEq, prost::Message)]
+struct Publish {
+    #[prost(string, tag = "1")]
+    topic: String,
+    #[prost(message, repeated, tag = "2")]
+    messages: Vec<Message>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
+struct Published {
+    #[prost(string, repeated, tag = "1")]
+    ids: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, prost::Message)]
 struct Pull {
     #[prost(string, tag = "1")]
     subscription: String,
@@ -109,19 +123,38 @@ pub(super) enum Denied {
 #[derive(Debug)]
 pub(super) struct Line {
     endpoint: Endpoint,
-    channel: Mutex<Channel>,
+    /// The connection, and how many there were before it.
+    channel: Mutex<(u64, Channel)>,
     credentials: Credentials,
     timeout: Duration,
 }
 
 impl Line {
     pub(super) fn new(endpoint: Endpoint, credentials: Credentials, timeout: Duration) -> Self {
-        let channel = Mutex::new(endpoint.connect_lazy());
+        let channel = Mutex::new((0, endpoint.connect_lazy()));
         Line { endpoint, channel, credentials, timeout }
     }
 
-    pub(super) fn renew(&self) {
-        *lock(&self.channel) = self.endpoint.connect_lazy();
+    /// Gives up the connection of this number, unless another call has done so before.
+    fn renew(&self, number: u64) {
+        let mut channel = lock(&self.channel);
+        if channel.0 == number {
+            *channel = (number + 1, self.endpoint.connect_lazy());
+        }
+    }
+
+    /// Publishes messages of one key; returns their ids.
+    pub(super) async fn publish(
+        &self,
+        topic: &str,
+        messages: Vec<Message>,
+        timeout: Duration,
+    ) -> Result<Vec<String>, Status> {
+        let publish = Publish { topic: topic.to_owned(), messages };
+        let route = format!("topic={topic}");
+        let published: Published =
+            self.unary("/google.pubsub.v1.Publisher/Publish", route, publish, timeout).await?;
+        Ok(published.ids)
     }
 
     /// At most `max` messages: at once, or as soon as there are some.
@@ -137,8 +170,9 @@ impl Line {
             max_messages: max,
         };
         let timeout = if at_once { self.timeout } else { LONG_POLL };
-        let batch: Batch =
-            self.unary("/google.pubsub.v1.Subscriber/Pull", subscription, pull, timeout).await?;
+        let batch: Batch = self
+            .unary("/google.pubsub.v1.Subscriber/Pull", route(subscription), pull, timeout)
+            .await?;
         Ok(batch.messages)
     }
 
@@ -184,7 +218,7 @@ impl Line {
         M: prost::Message + Send + Sync + 'static,
     {
         let answer: Result<(), Status> =
-            self.unary(method, subscription, message, self.timeout).await;
+            self.unary(method, route(subscription), message, self.timeout).await;
         answer.map_err(|status| match is_gone(&status) {
             true => Denied::Gone,
             false => Denied::Later(later(&status)),
@@ -194,7 +228,7 @@ impl Line {
     async fn unary<M, A>(
         &self,
         method: &'static str,
-        subscription: &str,
+        route: String,
         message: M,
         timeout: Duration,
     ) -> Result<A, Status>
@@ -202,9 +236,10 @@ impl Line {
         M: prost::Message + Send + Sync + 'static,
         A: prost::Message + Default + Send + Sync + 'static,
     {
+        let (number, channel) = lock(&self.channel).clone();
         let call = async {
-            let request = self.request(message, subscription).await?;
-            let mut grpc = self.grpc();
+            let request = self.request(message, &route).await?;
+            let mut grpc = Grpc::new(channel).max_decoding_message_size(MOST_BYTES);
             grpc.ready().await.map_err(not_ready)?;
             Ok(grpc.unary(request, path(method), ProstCodec::default()).await?.into_inner())
         };
@@ -213,23 +248,18 @@ impl Line {
         if let Err(status) = &answer
             && matches!(status.code(), Code::DeadlineExceeded | Code::Unavailable | Code::Unknown)
         {
-            self.renew();
+            self.renew(number);
         }
         answer
     }
 
-    fn grpc(&self) -> Grpc<Channel> {
-        Grpc::new(lock(&self.channel).clone()).max_decoding_message_size(MOST_BYTES)
-    }
-
-    async fn request<T>(&self, message: T, subscription: &str) -> Result<Request<T>, Status> {
+    async fn request<T>(&self, message: T, route: &str) -> Result<Request<T>, Status> {
         let headers = self.credentials.headers(Default::default()).await;
         let headers = headers.map_err(|error| Status::unauthenticated(error.to_string()))?;
         let mut metadata = MetadataMap::new();
         if let CacheableResource::New { data, .. } = headers {
             metadata = MetadataMap::from_headers(data);
         }
-        let route = format!("subscription={subscription}");
         if let Ok(route) = route.parse() {
             metadata.insert("x-goog-request-params", route);
         }
@@ -255,6 +285,11 @@ fn is_gone(status: &Status) -> bool {
     let mut verdicts = infos.flat_map(|info| info.metadata.into_values());
     let permanent = verdicts.any(|verdict| verdict.starts_with("PERMANENT_FAILURE"));
     permanent || status.code() == Code::InvalidArgument
+}
+
+/// What the service finds its way by.
+fn route(subscription: &str) -> String {
+    format!("subscription={subscription}")
 }
 
 fn not_ready(error: tonic::transport::Error) -> Status {

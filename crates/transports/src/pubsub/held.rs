@@ -10,7 +10,8 @@ use std::time::Duration;
 use chapar_core::machine::flight::{Flight, Stale, Taken};
 use chapar_core::port::Delivery;
 
-use super::recent::Recent;
+use super::MOST_KNOWN;
+use crate::recent::Recent;
 
 /// A message as it has come from the service.
 #[derive(Debug, Clone)]
@@ -32,7 +33,7 @@ pub(super) struct Held {
     entries: BTreeMap<u64, Entry>,
     by_message: HashMap<String, u64>,
     /// Events that were seen, with the first message that had them.
-    events: Recent<String>,
+    events: Recent<u128, String>,
 }
 
 #[derive(Debug)]
@@ -52,22 +53,23 @@ impl Held {
             last: 0,
             entries: BTreeMap::new(),
             by_message: HashMap::new(),
-            events: Recent::new(duplicate_window),
+            events: Recent::new(MOST_KNOWN, duplicate_window),
         }
     }
 
-    pub(super) fn arrive(&mut self, arrival: Arrival, now: Duration) {
+    /// Takes a message in; returns whether it is known to be done.
+    pub(super) fn arrive(&mut self, arrival: Arrival) -> bool {
         // Sent once more while we have it: only its name for acknowledging is new.
         if let Some(entry) =
             self.by_message.get(&arrival.message).and_then(|number| self.entries.get_mut(number))
         {
             entry.ack_id = arrival.ack_id;
-            return;
+            return entry.done;
         }
-        let first = arrival.event.and_then(|event| self.events.get(event, now));
+        let first = arrival.event.and_then(|event| self.events.get(&event));
         let duplicate = first.is_some_and(|first| *first != arrival.message);
         if let Some(event) = arrival.event.filter(|_| !duplicate) {
-            self.events.put(event, arrival.message.clone(), now);
+            self.events.put(event, arrival.message.clone());
         }
         self.last += 1;
         let key = arrival.delivery.key.clone();
@@ -77,6 +79,7 @@ impl Held {
         self.by_message.insert(arrival.message.clone(), self.last);
         let Arrival { ack_id, message, .. } = arrival;
         self.entries.insert(self.last, Entry { ack_id, message, key, done: duplicate });
+        duplicate
     }
 
     pub(super) fn take(&mut self, max: usize, now: Duration) -> Vec<Taken<Delivery>> {
@@ -209,7 +212,7 @@ mod tests {
                 .into_iter()
                 .enumerate()
         {
-            held.arrive(arrival(message, key, number as u128), NOW);
+            held.arrive(arrival(message, key, number as u128));
         }
         assert_eq!(held.take(10, NOW).len(), 4);
         held.ack(2, 1).unwrap();
@@ -225,32 +228,32 @@ mod tests {
     #[test]
     fn sent_once_more_a_message_has_a_new_name_and_no_second_delivery() {
         let mut held = held();
-        held.arrive(arrival("a1", Some("a"), 1), NOW);
+        held.arrive(arrival("a1", Some("a"), 1));
         let again = Arrival { ack_id: "newer".into(), ..arrival("a1", Some("a"), 1) };
-        held.arrive(again, NOW);
+        held.arrive(again);
         assert_eq!((held.take(10, NOW).len(), held.ack_ids()), (1, vec!["newer".to_owned()]));
     }
 
     #[test]
     fn an_event_published_twice_is_delivered_once() {
         let mut held = held();
-        held.arrive(arrival("first", Some("a"), 1), NOW);
-        held.arrive(arrival("second", Some("a"), 1), NOW);
+        held.arrive(arrival("first", Some("a"), 1));
+        held.arrive(arrival("second", Some("a"), 1));
         assert_eq!(held.take(10, NOW).len(), 1);
         assert!(settle(&mut held).is_empty(), "the copy goes behind the first");
         held.ack(1, 1).unwrap();
         assert_eq!(settle(&mut held), ["ack-first", "ack-second"]);
-        held.arrive(arrival("first", Some("a"), 1), NOW);
+        held.arrive(arrival("first", Some("a"), 1));
         assert_eq!(held.take(10, NOW).len(), 1, "the first itself may be asked for again");
     }
 
     #[test]
     fn what_was_lost_can_come_again() {
         let mut held = held();
-        held.arrive(arrival("a1", Some("a"), 1), NOW);
+        held.arrive(arrival("a1", Some("a"), 1));
         held.clear();
         assert!(held.is_empty() && held.take(10, NOW).is_empty());
-        held.arrive(arrival("a1", Some("a"), 1), NOW);
+        held.arrive(arrival("a1", Some("a"), 1));
         assert_eq!(held.take(10, NOW).len(), 1);
     }
 }

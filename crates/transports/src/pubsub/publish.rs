@@ -1,164 +1,207 @@
-//! Publishing, through the official client: it keeps the order of a key, and after an error holds
-//! the key until it is told to go on.
+//! Publishing. A request has one ordering key: a message with a key goes in a request of its own,
+//! beside those of other keys, and messages without one go together.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
 
 use chapar_core::port::{Outgoing, Position, Receipt, TransportError};
-use google_cloud_gax::error::rpc::Code;
-use google_cloud_pubsub::client::Publisher;
-use google_cloud_pubsub::error::PublishError;
-use google_cloud_pubsub::model::Message;
-use google_cloud_pubsub::publisher::PublishFuture;
+use futures_util::stream::{FuturesUnordered, StreamExt as _};
+use sha2::{Digest, Sha256};
+use tonic::{Code, Status};
 use tracing::debug;
 
-use super::recent::fingerprint;
-use super::{PubSub, lock, topology, wire};
+use super::grpc::Message;
+use super::{PubSub, fingerprint, lock, topology, wire};
 
-/// What Pub/Sub takes of a message, everything included.
+/// What Pub/Sub takes of a message, everything included, and of a request.
 const MOST_BYTES: usize = 10_000_000;
-/// The client keeps a task for every key it has seen, for ever. So it is replaced now and then.
-const MOST_USES: u32 = 10_000;
+const MOST_MESSAGES: usize = 1000;
+/// Connections for publishing: each takes a hundred calls at a time.
+pub(super) const LINES: usize = 4;
+/// Before a call is made once more.
+const PAUSE: Duration = Duration::from_millis(50);
 
 type Published = Result<Receipt, TransportError>;
 
-/// The client's publisher of a topic, and how much it has been used.
-#[derive(Debug)]
-pub(super) struct Used {
-    publisher: Publisher,
-    uses: u32,
-}
-
-/// A message on its way.
-enum Sent {
-    Waiting { future: PublishFuture, publisher: Publisher, message: Box<Message>, print: u128 },
-    Over(Published),
+/// A message that can be sent.
+struct Ready {
+    /// Its place in the batch.
+    index: usize,
+    print: u128,
+    size: usize,
+    message: Message,
 }
 
 impl PubSub {
-    /// Sends one message after the other and then collects the answers. Of a key the client
-    /// sends one batch at a time, and nothing more once one has failed.
+    /// Of a key one request is on its way at a time, and nothing follows one that has failed.
     pub(super) async fn publish_all(&self, batch: Vec<Outgoing>) -> Vec<Published> {
-        let mut sent = Vec::with_capacity(batch.len());
-        for message in batch {
+        let mut results: Vec<Option<Published>> = batch.iter().map(|_| None).collect();
+        let mut lots: HashMap<(String, String), Vec<Ready>> = HashMap::new();
+        let mut numbers: HashMap<String, u32> = HashMap::new();
+        for (index, message) in batch.into_iter().enumerate() {
             let topic = message.topic.clone();
-            sent.push((topic, self.send(message).await.unwrap_or_else(|e| Sent::Over(Err(e)))));
-        }
-        let (mut results, mut paused) = (Vec::with_capacity(sent.len()), Vec::new());
-        for (topic, sent) in sent {
-            let (future, publisher, message, print) = match sent {
-                Sent::Waiting { future, publisher, message, print } => {
-                    (future, publisher, message, print)
-                }
-                Sent::Over(published) => {
-                    results.push(published);
-                    continue;
-                }
-            };
-            let mut answer = future.await;
-            let key = message.ordering_key.clone();
-            if key.is_empty() && is_invalid(&answer) {
-                // It went with others, any of which may be the one that is refused.
-                answer = publisher.publish(*message).await;
+            let print = fingerprint(&topic, &message.id.to_string());
+            let known = lock(&self.0.published).get(&print).copied();
+            if let Some(position) = known {
+                results[index] = Some(Ok(Receipt { position, duplicate: true }));
+                continue;
             }
-            results.push(match answer {
-                Ok(id) => {
-                    let position = position(&topic, &id);
-                    let now = self.0.started.elapsed();
-                    lock(&self.0.published).put(print, position, now);
-                    Ok(Receipt { position, duplicate: false })
+            match self.prepare(message).await {
+                Ok((message, size)) => {
+                    let lot = lots.entry((topic, message.ordering_key.clone())).or_default();
+                    lot.push(Ready { index, print, size, message });
                 }
-                Err(error) => {
-                    if !key.is_empty() {
-                        paused.push((publisher, key));
-                    }
-                    Err(self.publish_error(&topic, &error))
-                }
-            });
+                Err(error) => results[index] = Some(Err(error)),
+            }
         }
-        // Only now: a follower in this batch must fail with the one before it.
-        for (publisher, key) in paused {
-            publisher.resume_publish(key);
+        let mut calls = FuturesUnordered::new();
+        for ((topic, key), lot) in lots {
+            let number = match numbers.get(&topic) {
+                Some(number) => *number,
+                None => *numbers.entry(topic.clone()).or_insert(topology::number(&topic)),
+            };
+            calls.push(self.publish_lot(topic, number, key, lot));
         }
-        results
+        while let Some(lot) = calls.next().await {
+            lot.into_iter().for_each(|(index, published)| results[index] = Some(published));
+        }
+        results.into_iter().map(|result| result.unwrap_or_else(|| Err(behind()))).collect()
     }
 
-    async fn send(&self, message: Outgoing) -> Result<Sent, TransportError> {
-        let id = message.id.to_string();
-        let print = fingerprint([&message.topic, &id]);
-        let known = lock(&self.0.published).get(print, self.0.started.elapsed()).copied();
-        if let Some(position) = known {
-            return Ok(Sent::Over(Ok(Receipt { position, duplicate: true })));
-        }
+    /// The message as it goes over the wire, and how large it is there.
+    async fn prepare(&self, message: Outgoing) -> Result<(Message, usize), TransportError> {
         self.ensure_topic(&message.topic, None).await?;
-        let (attributes, ordering) =
-            wire::encode(&id, &message.tenant, message.key.as_deref(), &message.headers)?;
+        let (id, key) = (message.id.to_string(), message.key.as_deref());
+        let (attributes, ordering_key) = wire::encode(&id, &message.tenant, key, &message.headers)?;
         let around: usize = attributes.iter().map(|(name, value)| name.len() + value.len()).sum();
-        let size = message.body.len() + around + ordering.len();
+        let size = message.body.len() + around + ordering_key.len();
         if size > MOST_BYTES {
             return Err(TransportError::Refused(format!(
                 "its body and headers have {size} bytes where Pub/Sub takes {MOST_BYTES}; \
                  keep the body elsewhere and send where it is"
             )));
         }
-        let outgoing = Message::new()
-            .set_data(message.body)
-            .set_attributes(attributes)
-            .set_ordering_key(ordering);
-        let publisher = self.publisher(&message.topic);
-        let future = publisher.publish(outgoing.clone());
-        Ok(Sent::Waiting { future, publisher, message: Box::new(outgoing), print })
+        Ok((Message { data: message.body, attributes, ordering_key, ..Message::default() }, size))
     }
 
-    fn publisher(&self, topic: &str) -> Publisher {
-        let mut publishers = lock(&self.0.publishers);
-        let fresh = || {
-            let builder = self.0.base.publisher(self.topic_path(topic));
-            let wait = std::time::Duration::from_millis(1);
-            Used { publisher: builder.set_delay_threshold(wait).build(), uses: 0 }
-        };
-        let used = publishers.entry(topic.to_owned()).or_insert_with(fresh);
-        if used.uses >= MOST_USES {
-            *used = fresh();
+    /// Publishes messages of one topic and key, in requests one after the other.
+    async fn publish_lot(
+        &self,
+        topic: String,
+        number: u32,
+        key: String,
+        lot: Vec<Ready>,
+    ) -> Vec<(usize, Published)> {
+        let (mut results, mut failed) = (Vec::with_capacity(lot.len()), false);
+        for request in requests(lot) {
+            if failed {
+                results.extend(request.iter().map(|ready| (ready.index, Err(behind()))));
+                continue;
+            }
+            let answer = self.send(&topic, &key, &request).await;
+            match answer {
+                Ok(ids) => {
+                    let mut published = lock(&self.0.published);
+                    for (ready, id) in request.iter().zip(ids) {
+                        let position = position(number, &id);
+                        published.put(ready.print, position);
+                        results.push((ready.index, Ok(Receipt { position, duplicate: false })));
+                    }
+                }
+                Err(status)
+                    if key.is_empty()
+                        && request.len() > 1
+                        && status.code() == Code::InvalidArgument =>
+                {
+                    // Any of them may be the one that is refused.
+                    for ready in request {
+                        let (topic, key) = (topic.clone(), key.clone());
+                        let alone = self.publish_lot(topic, number, key, vec![ready]);
+                        results.extend(Box::pin(alone).await);
+                    }
+                }
+                Err(status) => {
+                    failed = !key.is_empty();
+                    let error = || self.publish_error(&topic, &status);
+                    results.extend(request.iter().map(|ready| (ready.index, Err(error()))));
+                }
+            }
         }
-        used.uses += 1;
-        used.publisher.clone()
+        results
+    }
+
+    /// Makes one request, again if the service was not there; returns the ids of the messages.
+    async fn send(&self, topic: &str, key: &str, request: &[Ready]) -> Result<Vec<String>, Status> {
+        // Of a key always the same connection, so that nothing overtakes.
+        let line = &self.0.lines[fingerprint(topic, key) as usize % LINES];
+        let (path, until) = (self.topic_path(topic), Instant::now() + self.0.options.timeout);
+        let mut pause = PAUSE;
+        loop {
+            let messages = request.iter().map(|ready| ready.message.clone()).collect();
+            let left = until.saturating_duration_since(Instant::now());
+            let answer = line.publish(&path, messages, left).await;
+            match answer {
+                Err(status) if status.code() == Code::Unavailable && pause < left => {
+                    tokio::time::sleep(pause).await;
+                    pause *= 2;
+                }
+                Ok(ids) if ids.len() != request.len() => {
+                    let (ids, messages) = (ids.len(), request.len());
+                    return Err(Status::internal(format!("{ids} ids for {messages} messages")));
+                }
+                answer => return answer,
+            }
+        }
     }
 
     /// Only what is wrong with the message itself is refused for good: a missing right or topic
     /// can be mended while the message waits.
-    fn publish_error(&self, topic: &str, error: &PublishError) -> TransportError {
-        let unavailable = |what: String| TransportError::Unavailable(what);
-        match error {
-            PublishError::OrderingKeyPaused => {
-                unavailable("an earlier message of its key was not published".into())
-            }
-            PublishError::Rpc(error) => {
-                debug!(topic, %error, "publishing has failed");
-                match (topology::code(error), self.explain(error)) {
-                    (Some(Code::InvalidArgument), refused) => {
-                        TransportError::Refused(refused.to_string())
-                    }
-                    (Some(Code::NotFound), missing) => {
-                        lock(&self.0.topics).remove(topic);
-                        unavailable(missing.to_string())
-                    }
-                    (_, TransportError::Setup(what)) => unavailable(what),
-                    (_, other) => other,
+    fn publish_error(&self, topic: &str, status: &Status) -> TransportError {
+        debug!(topic, %status, "publishing has failed");
+        let said = self.0.explain_status(status.code(), status.message());
+        match status.code() {
+            Code::InvalidArgument => TransportError::Refused(said.to_string()),
+            code => {
+                if code == Code::NotFound {
+                    lock(&self.0.topics).remove(topic);
+                }
+                match said {
+                    TransportError::Setup(what) => TransportError::Unavailable(what),
+                    other => other,
                 }
             }
-            other => unavailable(other.to_string()),
         }
     }
 }
 
-fn is_invalid(answer: &Result<String, PublishError>) -> bool {
-    matches!(answer, Err(PublishError::Rpc(error))
-        if topology::code(error) == Some(Code::InvalidArgument))
+/// As few requests as the service's limits allow.
+fn requests(lot: Vec<Ready>) -> Vec<Vec<Ready>> {
+    let (mut requests, mut bytes) = (Vec::<Vec<Ready>>::new(), 0);
+    for ready in lot {
+        bytes += ready.size;
+        match requests.last_mut() {
+            Some(last) if last.len() < MOST_MESSAGES && bytes <= MOST_BYTES => last.push(ready),
+            _ => {
+                bytes = ready.size;
+                requests.push(vec![ready]);
+            }
+        }
+    }
+    requests
+}
+
+fn behind() -> TransportError {
+    TransportError::Unavailable("an earlier message of its key was not published".into())
 }
 
 /// Where a message lies. Its id is a number in practice; one that is none has a hash for it.
-pub(super) fn position(topic: &str, id: &str) -> Position {
+pub(super) fn position(partition: u32, id: &str) -> Position {
     let offset = id.parse::<u64>().ok().filter(|number| i64::try_from(*number).is_ok());
-    let hashed = || (fingerprint([topic, id]) >> 65) as u64;
-    Position { partition: topology::number(topic), offset: offset.unwrap_or_else(hashed) }
+    let hashed = || {
+        let hash = Sha256::digest(id.as_bytes());
+        hash.iter().take(8).fold(0, |number, byte| number << 8 | u64::from(*byte)) >> 1
+    };
+    Position { partition, offset: offset.unwrap_or_else(hashed) }
 }
 
 #[cfg(test)]
@@ -167,10 +210,23 @@ mod tests {
 
     #[test]
     fn a_position_fits_where_dead_letters_keep_it() {
-        assert_eq!(position("t", "19917247034").offset, 19_917_247_034);
+        assert_eq!(position(7, "19917247034").offset, 19_917_247_034);
         for id in ["projects/x", "18446744073709551615", ""] {
-            assert!(i64::try_from(position("t", id).offset).is_ok(), "{id}");
+            assert!(i64::try_from(position(7, id).offset).is_ok(), "{id}");
         }
         assert!(i32::try_from(topology::number("melmastoon.reservation.booking.held.v1")).is_ok());
+    }
+
+    #[test]
+    fn a_request_stays_within_the_limits_of_the_service_and_in_order() {
+        let ready = |index, size| Ready { index, print: 0, size, message: Message::default() };
+        let sizes = |lot| -> Vec<usize> { requests(lot).iter().map(Vec::len).collect() };
+        assert_eq!(sizes((0..2001).map(|index| ready(index, 1)).collect()), [1000, 1000, 1]);
+        let large = [6_000_000, 4_000_000, 1, MOST_BYTES, 5];
+        let lot: Vec<Ready> = large.into_iter().enumerate().map(|(i, n)| ready(i, n)).collect();
+        let indices: Vec<Vec<usize>> =
+            requests(lot).iter().map(|r| r.iter().map(|ready| ready.index).collect()).collect();
+        assert_eq!(indices, [vec![0, 1], vec![2], vec![3], vec![4]]);
+        assert!(requests(vec![]).is_empty());
     }
 }

@@ -184,7 +184,7 @@ impl Message {
         let (headers, key) = wire::decode(self.attributes, &self.ordering_key);
         let handle = Some(number.to_string().into());
         Delivery {
-            token: Token { position: position(topic, &self.id), handle },
+            token: Token { position: position(topology::number(topic), &self.id), handle },
             topic: topic.to_owned(),
             key,
             headers,

@@ -28,19 +28,25 @@ impl PubSubSubscription {
         spec: &SubscriptionSpec,
     ) -> Result<Self, TransportError> {
         let pairs = pubsub.ensure_consumer(spec).await?;
-        let feed = |topic: &str, path: &str, dead_letters_of| Feed {
+        let lease = pubsub.0.options.lease;
+        let feed = |topic: &str, path: &str, dead_letters_of: Option<String>, deadline| Feed {
             path: path.to_owned(),
             topic: topic.to_owned(),
+            number: match dead_letters_of {
+                Some(_) => topology::number(&format!("{topic}.dlq")),
+                None => topology::number(topic),
+            },
             dead_letters_of,
+            leased: deadline == Some(lease),
             turn: tokio::sync::Mutex::new(()),
         };
         let mut feeds: Vec<Feed> =
-            pairs.iter().map(|pair| feed(&pair.topic, &pair.main, None)).collect();
+            pairs.iter().map(|pair| feed(&pair.topic, &pair.main, None, pair.deadline)).collect();
         feeds.extend(pairs.iter().map(|pair| {
             let source = topology::last_segment(&pair.main).to_owned();
-            feed(&pair.topic, &pair.dead, Some(source))
+            feed(&pair.topic, &pair.dead, Some(source), None)
         }));
-        let numbers = feeds.iter().enumerate().map(|(index, feed)| (feed.number(), index));
+        let numbers = feeds.iter().enumerate().map(|(index, feed)| (feed.number, index));
         let by_number: HashMap<u32, usize> = numbers.collect();
         if by_number.len() < feeds.len() {
             return Err(setup("two of the subscription's topics have the same number".into()));
@@ -50,6 +56,7 @@ impl PubSubSubscription {
             held: Held::new(spec.ack_deadline, options.duplicate_window),
             generation: 0,
             until: Duration::ZERO,
+            since: None,
         };
         let inner = Arc::new(Inner {
             spec: spec.clone(),
@@ -62,6 +69,7 @@ impl PubSubSubscription {
             arrived: Notify::new(),
             room: Notify::new(),
             wanted: AtomicUsize::new(0),
+            taken: Mutex::default(),
             asked: Notify::new(),
             closed: watch::Sender::new(false),
             pubsub,
@@ -104,6 +112,9 @@ impl Subscription for PubSubSubscription {
                 let (deliveries, due) = inner.poll(max);
                 let left = deadline.saturating_duration_since(Instant::now());
                 if !deliveries.is_empty() || left.is_zero() {
+                    if !deliveries.is_empty() {
+                        *lock(&inner.taken) = Some(inner.started.elapsed());
+                    }
                     return Ok(deliveries);
                 }
                 wanting.get_or_insert_with(|| Wanting::new(inner));

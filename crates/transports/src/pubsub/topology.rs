@@ -35,6 +35,14 @@ pub(super) struct Pair {
     pub(super) topic: String,
     pub(super) main: String,
     pub(super) dead: String,
+    /// For how long the service gives away what is pulled, where we may know.
+    pub(super) deadline: Option<Duration>,
+}
+
+/// A subscription that is there.
+struct Ensured {
+    is_new: bool,
+    deadline: Option<Duration>,
 }
 
 impl PubSub {
@@ -50,7 +58,7 @@ impl PubSub {
             format!("projects/{}/subscriptions/{name}", self.0.address.project)
         };
         let (main, dead) = (path(topic), path(&format!("{topic}.dlq")));
-        Pair { topic: topic.to_owned(), main, dead }
+        Pair { topic: topic.to_owned(), main, dead, deadline: None }
     }
 
     /// A topic and its dead-letter topic are there and keep messages long enough.
@@ -125,7 +133,7 @@ impl PubSub {
 
     async fn ensure_pair(&self, consumer: &str, topic: &str) -> Result<Pair, TransportError> {
         self.ensure_topic(topic, None).await?;
-        let pair = self.pair(consumer, topic);
+        let mut pair = self.pair(consumer, topic);
         let dead_topic = self.topic_path(&format!("{topic}.dlq"));
         let label = [(CONSUMER, label(consumer))];
         // What a process has pulled just before it died comes again after this.
@@ -159,41 +167,48 @@ impl PubSub {
                     .set_dead_letter_topic(dead_topic)
                     .set_max_delivery_attempts(self.0.options.max_delivery_attempts),
             );
-        if self.ensure_subscription(main).await? {
+        let ensured = self.ensure_subscription(main).await?;
+        pair.deadline = ensured.deadline;
+        if ensured.is_new {
             // New, it begins with what its topic has kept.
             self.seek_one(&pair.main, Timestamp::clamp(0, 0)).await?;
         }
         Ok(pair)
     }
 
-    /// Whether the subscription is a new one. One that is there is brought to our settings, apart
+    /// The subscription is there. One that was is brought to our settings, apart
     /// from those that Pub/Sub never changes: they must agree.
-    async fn ensure_subscription(&self, wanted: Subscription) -> Result<bool, TransportError> {
+    async fn ensure_subscription(&self, wanted: Subscription) -> Result<Ensured, TransportError> {
         let admin = &self.0.subscription_admin;
+        let there = |found: Option<&Subscription>| Ensured {
+            is_new: false,
+            deadline: found.and_then(deadline),
+        };
         match admin.create_subscription().with_request(wanted.clone()).send().await {
-            Ok(_) => return Ok(true),
+            Ok(made) => return Ok(Ensured { is_new: true, deadline: deadline(&made) }),
             Err(error) if code(&error) == Some(Code::AlreadyExists) => {}
             Err(error) if code(&error) == Some(Code::PermissionDenied) => {
                 debug!(subscription = wanted.name, "not allowed to make it; taken to be there");
-                return Ok(false);
+                return Ok(there(None));
             }
             Err(error) => return Err(self.explain(&error)),
         }
         let found = match admin.get_subscription().set_subscription(&wanted.name).send().await {
             Ok(found) => found,
-            Err(error) if code(&error) == Some(Code::PermissionDenied) => return Ok(false),
+            Err(error) if code(&error) == Some(Code::PermissionDenied) => return Ok(there(None)),
             Err(error) => return Err(self.explain(&error)),
         };
         let paths = differences(&found, &wanted)?;
         if paths.is_empty() {
-            return Ok(false);
+            return Ok(there(Some(&found)));
         }
         info!(subscription = wanted.name, ?paths, "the subscription gets our settings");
         let update = admin
             .update_subscription()
             .set_subscription(wanted)
             .set_update_mask(FieldMask::default().set_paths(paths));
-        update.send().await.map(|_| false).map_err(|error| self.explain(&error))
+        let changed = update.send().await.map_err(|error| self.explain(&error))?;
+        Ok(there(Some(&changed)))
     }
 
     /// Moves all subscriptions of a consumer.
@@ -257,8 +272,19 @@ impl Shared {
         let Some(status) = error.status() else {
             return TransportError::Unavailable(format!("{}: {}", address.endpoint, chain(error)));
         };
-        let said = &status.message;
-        match status.code {
+        match tonic::Code::from_i32(status.code as i32) {
+            tonic::Code::Unknown | tonic::Code::Unavailable => {
+                TransportError::Unavailable(format!("{}: {}", address.endpoint, chain(error)))
+            }
+            code => self.explain_status(code, &status.message),
+        }
+    }
+
+    /// The same of a call that was made without the client.
+    pub(super) fn explain_status(&self, code: tonic::Code, said: &str) -> TransportError {
+        use tonic::Code;
+        let address = &self.address;
+        match code {
             Code::Unauthenticated => {
                 setup(format!("Pub/Sub refuses the credentials of {}", self.identity))
             }
@@ -272,7 +298,7 @@ impl Shared {
             Code::InvalidArgument | Code::FailedPrecondition => {
                 setup(format!("Pub/Sub refuses it in project {}: {said}", address.project))
             }
-            _ => TransportError::Unavailable(format!("{}: {}", address.endpoint, chain(error))),
+            code => TransportError::Unavailable(format!("{}: {code:?}: {said}", address.endpoint)),
         }
     }
 }
@@ -282,6 +308,10 @@ pub(super) async fn side_by_side<T>(
     calls: Vec<impl Future<Output = Result<T, TransportError>>>,
 ) -> Result<Vec<T>, TransportError> {
     stream::iter(calls).buffered(WIDTH).try_collect().await
+}
+
+fn deadline(subscription: &Subscription) -> Option<Duration> {
+    u64::try_from(subscription.ack_deadline_seconds).ok().map(Duration::from_secs)
 }
 
 /// The settings to change, as paths of a field mask.

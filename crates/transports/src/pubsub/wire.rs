@@ -81,17 +81,23 @@ pub(super) fn decode(
             None => headers.push((name, value)),
         }
     }
-    let json: String = others.into_values().collect();
-    let mut others: Value = serde_json::from_str(&json).unwrap_or_default();
-    if let Some(text) = others["key"].as_str() {
-        key = Some(text.to_owned());
+    if !others.is_empty() {
+        key = others_of(others, &mut headers).or(key);
     }
-    let others: Vec<(String, String)> =
-        serde_json::from_value(others["headers"].take()).unwrap_or_default();
-    headers.extend(others);
     // The map has no order of its own; deliveries of one message should look the same.
     headers.sort();
     (headers, key)
+}
+
+/// Adds the headers that went together; returns the key, if it went with them.
+fn others_of(pieces: BTreeMap<u32, String>, headers: &mut Vec<(String, String)>) -> Option<String> {
+    let json: String = pieces.into_values().collect();
+    let mut others: Value = serde_json::from_str(&json).unwrap_or_default();
+    let key = others["key"].as_str().map(str::to_owned);
+    let others: Vec<(String, String)> =
+        serde_json::from_value(others["headers"].take()).unwrap_or_default();
+    headers.extend(others);
+    key
 }
 
 /// Cuts a text into values that fit.
@@ -113,8 +119,10 @@ fn is_plain_name(name: &str) -> bool {
 }
 
 fn is_reserved(name: &str) -> bool {
-    let name = name.to_ascii_lowercase();
-    ["goog", "chapar-", "cloudpubsub"].iter().any(|prefix| name.starts_with(prefix))
+    let begins_with = |prefix: &&str| {
+        name.get(..prefix.len()).is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    ["goog", "chapar-", "cloudpubsub"].iter().any(begins_with)
 }
 
 pub(super) fn hex(bytes: &[u8]) -> String {
