@@ -204,7 +204,7 @@ impl Bare for BarePubSub {
                 attributes.insert("chapar-id".into(), Load::id(sent).to_string());
                 attributes.insert("chapar-tenant".into(), Load::tenant(sent));
                 let message =
-                    Message { data: load.body(n), attributes, ordering_key: load.key(sent) };
+                    Message { data: load.body(sent), attributes, ordering_key: load.key(sent) };
                 let publish = Publish { topic: self.topic(&load.topic), messages: vec![message] };
                 calls.push(self.call("/google.pubsub.v1.Publisher/Publish", publish));
                 if calls.len() >= WINDOW

@@ -1,6 +1,10 @@
 //! Pub/Sub keeps the contract of transports, over Google's emulator.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[path = "pubsub/cloudevents.rs"]
+mod cloudevents;
+#[path = "support/python.rs"]
+mod python;
 #[path = "pubsub/specifics.rs"]
 mod specifics;
 

@@ -14,7 +14,8 @@ async fn the_official_sdk_reads_and_writes_what_we_write_and_read() {
     let server = need!(servers::kafka());
     const TEST: &str =
         "kafka cloudevents::the_official_sdk_reads_and_writes_what_we_write_and_read";
-    let Some(python) = Python::of(TEST) else { return };
+    let wanted = ["cloudevents==2.2.0", "kafka-python[snappy]==3.0.12"];
+    let Some(python) = Python::with(TEST, &wanted) else { return };
     let url = format!("kafka://{}", server.url());
     let kafka = Kafka::connect(&url, options("a")).await.unwrap();
     let (ours, theirs) = (topic(), topic());

@@ -16,7 +16,7 @@ use google_cloud_auth::credentials::anonymous;
 use google_cloud_pubsub::client::{Publisher, SubscriptionAdmin};
 use google_cloud_pubsub::model::Message;
 
-const PROJECT: &str = "specifics";
+pub(crate) const PROJECT: &str = "specifics";
 const LEASE: Duration = Duration::from_secs(2);
 
 fn options() -> PubSubOptions {
@@ -29,17 +29,17 @@ fn options() -> PubSubOptions {
     }
 }
 
-async fn connect(host: &str) -> PubSub {
+pub(crate) async fn connect(host: &str) -> PubSub {
     let url = format!("pubsub://{PROJECT}?emulator={host}");
     PubSub::connect(&url, options()).await.unwrap()
 }
 
 /// A topic that no other test has.
-fn topic() -> String {
+pub(crate) fn topic() -> String {
     format!("melmastoon.t{}.booking.held.v1", fastrand::u64(..))
 }
 
-fn spec(topic: &str) -> SubscriptionSpec {
+pub(crate) fn spec(topic: &str) -> SubscriptionSpec {
     SubscriptionSpec {
         name: "inventory.holds".into(),
         topics: vec![topic.to_owned()],
@@ -48,11 +48,11 @@ fn spec(topic: &str) -> SubscriptionSpec {
     }
 }
 
-fn subscription_of(topic: &str) -> String {
+pub(crate) fn subscription_of(topic: &str) -> String {
     format!("inventory.holds.{}.sub", topic.strip_prefix("melmastoon.").unwrap())
 }
 
-fn message(topic: &str, key: &str, number: u32) -> Outgoing {
+pub(crate) fn message(topic: &str, key: &str, number: u32) -> Outgoing {
     Outgoing {
         id: Id::uuid_v4(fastrand::u128(..)),
         topic: topic.into(),
@@ -67,7 +67,7 @@ async fn publish(transport: &dyn Transport, message: Outgoing) {
     transport.publish(vec![message]).await.remove(0).unwrap();
 }
 
-async fn fetch(reader: &dyn Subscription, count: usize) -> Vec<Delivery> {
+pub(crate) async fn fetch(reader: &dyn Subscription, count: usize) -> Vec<Delivery> {
     let (mut got, limit) = (Vec::new(), Instant::now() + Duration::from_secs(20));
     while got.len() < count {
         got.extend(reader.fetch(count - got.len(), Duration::from_millis(300)).await.unwrap());

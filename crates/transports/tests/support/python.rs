@@ -1,20 +1,25 @@
-//! Programs in Python that use the official SDK for CloudEvents.
+//! Programs in Python against the same broker, with packages from its registry.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use chapar_testkit::servers;
 
-/// The SDK and clients of brokers, in the cache of the test servers.
-pub(crate) struct Python(PathBuf);
+/// The programs of `examples/cloudevents`, and the packages they need.
+pub(crate) struct Python {
+    packages: PathBuf,
+    variables: Vec<(&'static str, String)>,
+}
 
 impl Python {
-    /// Fetches the packages the first time. Where they cannot be had, the test is skipped by name,
-    /// and fails in CI.
-    pub(crate) fn of(test: &str) -> Option<Self> {
-        match packages() {
-            Ok(packages) => Some(Python(packages)),
-            Err(why) if std::env::var("CI").is_ok_and(|ci| ci == "true") => panic!("{why}"),
+    /// Gets packages such as `cloudevents==2.2.0` the first time, into the cache of the test
+    /// servers. Where they cannot be had the test is skipped by name; in CI that is an error.
+    pub(crate) fn with(test: &str, wanted: &[&str]) -> Option<Self> {
+        match packages(wanted) {
+            Ok(packages) => Some(Python { packages, variables: Vec::new() }),
+            Err(why) if std::env::var("CI").is_ok_and(|ci| ci == "true") => {
+                panic!("{test} needs {wanted:?} for Python: {why}");
+            }
             Err(why) => {
                 use std::io::Write;
                 let _ = writeln!(std::io::stderr(), "skipped {test}: {why}");
@@ -23,17 +28,26 @@ impl Python {
         }
     }
 
-    /// Runs an example to its end; returns what it printed.
-    pub(crate) fn run(&self, example: &str, args: &[&str]) -> String {
+    /// Sets a variable for the programs.
+    #[allow(dead_code, reason = "each transport takes what it needs")]
+    pub(crate) fn set(mut self, variable: &'static str, value: &str) -> Self {
+        self.variables.push((variable, value.to_owned()));
+        self
+    }
+
+    /// Runs a program to its end; returns what it printed.
+    pub(crate) fn run(&self, script: &str, args: &[&str]) -> String {
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cloudevents");
         let mut command = Command::new("python3");
-        run(command.env("PYTHONPATH", &self.0).arg(examples.join(example)).args(args)).unwrap()
+        command.env("PYTHONPATH", &self.packages).envs(self.variables.iter().cloned());
+        run(command.arg(examples.join(script)).args(args)).unwrap()
     }
 }
 
-fn packages() -> Result<PathBuf, String> {
-    let packages = servers::cache_dir().join("python-cloudevents-2.2.0-2");
-    if packages.join("cloudevents").is_dir() {
+fn packages(wanted: &[&str]) -> Result<PathBuf, String> {
+    let name: String = wanted.join("-").replace("==", "-").replace(['[', ']'], "_");
+    let packages = servers::cache_dir().join(format!("python-{name}"));
+    if packages.is_dir() {
         return Ok(packages);
     }
     std::fs::create_dir_all(servers::cache_dir()).map_err(|error| error.to_string())?;
@@ -41,7 +55,7 @@ fn packages() -> Result<PathBuf, String> {
     run(Command::new("python3")
         .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"])
         .arg(fresh.path())
-        .args(["cloudevents==2.2.0", "nats-py==2.16.0", "kafka-python[snappy]==3.0.12"]))?;
+        .args(wanted))?;
     // Another test program may have been faster; then its copy serves as well.
     let _ = std::fs::rename(fresh.path(), &packages);
     Ok(packages)
