@@ -110,7 +110,7 @@ pub(super) async fn pump(inner: Arc<Inner>, index: usize) {
     let (mut fresh, mut asked_at) = (Vec::<Received>::new(), Duration::ZERO);
     while !*closed.borrow_and_update() {
         let (asked, freed) = (inner.asked.notified(), inner.room.notified());
-        let wanted = inner.is_wanted() || feed.dead_letters_of.is_some();
+        let wanted = inner.is_wanted(feed) || feed.dead_letters_of.is_some();
         let room = inner.room_of(index, fresh.len());
         if !wanted || room == 0 {
             if !fresh.is_empty() {
@@ -145,13 +145,14 @@ pub(super) async fn pump(inner: Arc<Inner>, index: usize) {
         let pause = match pulled {
             Ok(messages) => {
                 idle = if messages.is_empty() { (idle * 2).min(IDLE[1]) } else { IDLE[0] };
-                let pause = match (&feed.dead_letters_of, at_once && messages.is_empty()) {
+                let at_leisure = at_once && (messages.is_empty() || !feed.leased);
+                let pause = match (&feed.dead_letters_of, at_leisure) {
                     (Some(_), _) => inner.pubsub.0.options.drain_every,
                     (None, true) => idle,
                     (None, false) => Duration::ZERO,
                 };
                 fresh = messages;
-                if !pause.is_zero() {
+                if !feed.leased || !pause.is_zero() {
                     inner.take_in(index, std::mem::take(&mut fresh), asked_at).await;
                 }
                 pause
@@ -165,7 +166,7 @@ pub(super) async fn pump(inner: Arc<Inner>, index: usize) {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
                 // With what was done, a key may be free whose messages had to wait.
-                () = freed, if feed.dead_letters_of.is_none() && inner.is_wanted() => {}
+                () = freed, if feed.leased && inner.is_wanted(feed) => {}
                 _ = closed.changed() => {}
             }
         }
@@ -174,10 +175,12 @@ pub(super) async fn pump(inner: Arc<Inner>, index: usize) {
 }
 
 impl Inner {
-    /// Somebody waits for messages, or is about to.
-    fn is_wanted(&self) -> bool {
-        self.wanted.load(Ordering::Relaxed) > 0
-            || lock(&self.taken).is_some_and(|taken| self.started.elapsed() < taken + SOON)
+    /// Somebody waits for messages, or is about to. Where the service's deadline is longer than
+    /// our lease, nothing is pulled ahead: should this process freeze before it has seen the
+    /// answer, it would be waited for that much longer.
+    fn is_wanted(&self, feed: &Feed) -> bool {
+        let soon = || lock(&self.taken).is_some_and(|at| self.started.elapsed() < at + SOON);
+        self.wanted.load(Ordering::Relaxed) > 0 || (feed.leased && soon())
     }
 
     fn line(&self, index: usize) -> &Line {

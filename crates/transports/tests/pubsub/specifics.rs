@@ -30,8 +30,12 @@ fn options() -> PubSubOptions {
 }
 
 pub(crate) async fn connect(host: &str) -> PubSub {
+    connect_for(host, LEASE).await
+}
+
+async fn connect_for(host: &str, lease: Duration) -> PubSub {
     let url = format!("pubsub://{PROJECT}?emulator={host}");
-    PubSub::connect(&url, options()).await.unwrap()
+    PubSub::connect(&url, PubSubOptions { lease, ..options() }).await.unwrap()
 }
 
 /// A topic that no other test has.
@@ -80,7 +84,7 @@ fn bodies(deliveries: &[Delivery]) -> Vec<String> {
     deliveries.iter().map(|d| String::from_utf8(d.body.to_vec()).unwrap()).collect()
 }
 
-async fn admin(host: &str) -> SubscriptionAdmin {
+pub(crate) async fn admin(host: &str) -> SubscriptionAdmin {
     let builder = SubscriptionAdmin::builder().with_endpoint(format!("http://{host}"));
     builder.with_credentials(anonymous::Builder::new().build()).build().await.unwrap()
 }
@@ -183,8 +187,20 @@ async fn a_publish_whose_answer_was_lost_is_repeated_and_delivered_once() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn behind_a_half_open_connection_a_process_lets_go_before_another_begins() {
     let host = need!(servers::pubsub()).url().to_owned();
-    let network = Proxy::to(&host).unwrap();
-    let (far, near) = (connect(&network.address().to_string()).await, connect(&host).await);
+    lets_go_in_time(&host, LEASE).await;
+}
+
+/// So long that it is the service's own deadline, and nothing is extended before it is delivered.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_process_that_has_never_extended_lets_go_before_another_begins() {
+    let host = need!(servers::pubsub()).url().to_owned();
+    lets_go_in_time(&host, Duration::from_secs(10)).await;
+}
+
+async fn lets_go_in_time(host: &str, lease: Duration) {
+    let network = Proxy::to(host).unwrap();
+    let far = connect_for(&network.address().to_string(), lease).await;
+    let near = connect_for(host, lease).await;
     let topic = topic();
     let cut_off = far.subscribe(&spec(&topic)).await.unwrap();
     for number in 1..=4 {
@@ -194,7 +210,7 @@ async fn behind_a_half_open_connection_a_process_lets_go_before_another_begins()
     assert!(network.half_open() > 0);
     let heir = near.subscribe(&spec(&topic)).await.unwrap();
     // What it still has in memory may be delivered for as long as the lease is certain.
-    let limit = Instant::now() + Duration::from_secs(20);
+    let limit = Instant::now() + lease + Duration::from_secs(20);
     let first = loop {
         let got = heir.fetch(9, Duration::from_millis(10)).await.unwrap();
         if !got.is_empty() {
