@@ -5,6 +5,8 @@
 mod cloudevents;
 #[path = "support/python.rs"]
 mod python;
+#[path = "pubsub/seek.rs"]
+mod seek;
 #[path = "pubsub/specifics.rs"]
 mod specifics;
 
