@@ -132,8 +132,9 @@ struct Shared {
 
 impl PubSub {
     /// Connects to `pubsub://PROJECT`, where `?emulator=HOST:PORT` or `PUBSUB_EMULATOR_HOST` says
-    /// to use an emulator, `?credentials=FILE` who we are and `?lease=SECONDS` what
-    /// [`PubSubOptions::lease`] does; without credentials, Google's defaults are looked for.
+    /// to use an emulator, `?credentials=FILE` who we are; `lease`, `timeout_seconds`,
+    /// `retention_days` and `max_delivery_attempts` go before those of [`PubSubOptions`]. Without
+    /// credentials, Google's defaults are looked for.
     ///
     /// Fails with [`TransportError::Setup`] where trying again is no use: the address is none, or
     /// the credentials or the project are refused.
@@ -141,6 +142,10 @@ impl PubSub {
         let variable = std::env::var(url::EMULATOR).ok();
         let address = url::read(url, variable.as_deref())?;
         options.lease = address.lease.unwrap_or(options.lease);
+        options.timeout = address.timeout.unwrap_or(options.timeout);
+        options.retention = address.retention.unwrap_or(options.retention);
+        options.max_delivery_attempts =
+            address.max_delivery_attempts.unwrap_or(options.max_delivery_attempts);
         options.check()?;
         // The client asks for a provider of cryptography even where there is nothing to encrypt;
         // another that is there already will do.

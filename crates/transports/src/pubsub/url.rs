@@ -1,5 +1,7 @@
-//! `pubsub://PROJECT[?emulator=HOST:PORT][&credentials=FILE][&endpoint=URL][&lease=SECONDS]`.
+//! `pubsub://PROJECT`, with options behind `?`: where it is, who we are, and what
+//! [`PubSubOptions`](super::PubSubOptions) has.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use chapar_core::port::TransportError;
@@ -19,6 +21,9 @@ pub(super) struct Address {
     pub(super) emulator: bool,
     pub(super) credentials: Option<String>,
     pub(super) lease: Option<Duration>,
+    pub(super) timeout: Option<Duration>,
+    pub(super) retention: Option<Duration>,
+    pub(super) max_delivery_attempts: Option<i32>,
 }
 
 /// Reads a URL; `emulator` is what the environment says of one.
@@ -39,6 +44,9 @@ pub(super) fn read(url: &str, emulator: Option<&str>) -> Result<Address, Transpo
         emulator: false,
         credentials: None,
         lease: None,
+        timeout: None,
+        retention: None,
+        max_delivery_attempts: None,
     };
     let mut host = emulator.filter(|host| !host.is_empty()).map(str::to_owned);
     for pair in query.split('&').filter(|pair| !pair.is_empty()) {
@@ -49,14 +57,17 @@ pub(super) fn read(url: &str, emulator: Option<&str>) -> Result<Address, Transpo
             "emulator" => host = Some(value),
             "credentials" => address.credentials = Some(value),
             "endpoint" => address.endpoint = value,
-            "lease" => {
-                let seconds =
-                    value.parse().map_err(|_| setup(format!("?lease={value}: give seconds")))?;
-                address.lease = Some(Duration::from_secs(seconds));
+            "lease" => address.lease = Some(seconds(name, &value, 1..=600)?),
+            "timeout_seconds" => address.timeout = Some(seconds(name, &value, 1..=600)?),
+            "retention_days" => address.retention = Some(seconds(name, &value, 1..=31)? * 86_400),
+            "max_delivery_attempts" => {
+                let attempts = number(name, &value, 5..=100)?;
+                address.max_delivery_attempts = i32::try_from(attempts).ok();
             }
             _ => {
                 return Err(setup(format!(
-                    "?{name} is unknown; there are emulator, credentials, endpoint and lease"
+                    "?{name} is unknown; there are emulator, credentials, endpoint, lease, \
+                     timeout_seconds, retention_days and max_delivery_attempts"
                 )));
             }
         }
@@ -69,6 +80,20 @@ pub(super) fn read(url: &str, emulator: Option<&str>) -> Result<Address, Transpo
         return Err(setup(format!("endpoint={} is no https:// address", address.endpoint)));
     }
     Ok(address)
+}
+
+fn seconds(
+    name: &str,
+    value: &str,
+    range: RangeInclusive<u64>,
+) -> Result<Duration, TransportError> {
+    number(name, value, range).map(Duration::from_secs)
+}
+
+fn number(name: &str, value: &str, range: RangeInclusive<u64>) -> Result<u64, TransportError> {
+    let number = value.parse().ok().filter(|number| range.contains(number));
+    let (least, most) = (range.start(), range.end());
+    number.ok_or_else(|| setup(format!("?{name}={value}: give a whole number, {least} to {most}")))
 }
 
 #[cfg(test)]
@@ -88,6 +113,15 @@ mod tests {
         );
         let by_url = read("pubsub://p?emulator=127.0.0.1%3A1", Some("localhost:8085"));
         assert_eq!(by_url.endpoint, "http://127.0.0.1:1");
+        let set = read(
+            "pubsub://p?lease=60&timeout_seconds=9&retention_days=3&max_delivery_attempts=7",
+            None,
+        );
+        assert_eq!(
+            [set.lease, set.timeout, set.retention].map(|time| time.unwrap().as_secs()),
+            [60, 9, 3 * 24 * 3600]
+        );
+        assert_eq!(set.max_delivery_attempts, Some(7));
         let file = read("pubsub://p?credentials=/run/secrets/key.json", None);
         assert_eq!(file.credentials.as_deref(), Some("/run/secrets/key.json"));
     }
@@ -101,6 +135,10 @@ mod tests {
             ("pubsub://p?emulator=", "emulator"),
             ("pubsub://p?region=x", "region"),
             ("pubsub://p?lease=soon", "lease"),
+            ("pubsub://p?lease=0", "1 to 600"),
+            ("pubsub://p?timeout_seconds=-1", "timeout_seconds"),
+            ("pubsub://p?retention_days=32", "1 to 31"),
+            ("pubsub://p?max_delivery_attempts=4", "5 to 100"),
             ("pubsub://p?endpoint=ftp://x", "endpoint"),
         ] {
             let said = read(url, None).unwrap_err().to_string();
