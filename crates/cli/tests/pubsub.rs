@@ -25,6 +25,7 @@ use ring::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as 
 use serde_json::{Value, json};
 
 use chapar_testkit::need;
+use chapar_testkit::proxy::Proxy;
 use chapar_testkit::servers::{self, Instance, Kind, Launch};
 use hotel::Hotel;
 
@@ -36,6 +37,17 @@ fn url(pubsub: &Instance) -> String {
     format!("pubsub://melmastoon-test?emulator={}&lease=3", pubsub.url())
 }
 
+fn applied(hotel: &Hotel) -> i64 {
+    hotel.books().ask("select count(*) from chapar.inbox").parse().unwrap()
+}
+
+fn wait_until_applied(hotel: &Hotel, count: i64) {
+    let limit = Instant::now() + Duration::from_secs(120);
+    while applied(hotel) < count {
+        assert!(Instant::now() < limit, "the hotel does not get going: {}", applied(hotel));
+    }
+}
+
 #[test]
 fn the_hotel_runs_on_postgres_and_pubsub_and_goes_on_after_a_crash() {
     let (server, pubsub) = (need!(servers::postgres()), need!(pubsub()));
@@ -43,10 +55,7 @@ fn the_hotel_runs_on_postgres_and_pubsub_and_goes_on_after_a_crash() {
     let transport = ["--transport", &url];
     let mut running = hotel.start(&[&transport[..], &["--rate", "10"]].concat());
     running.wait_until_ready();
-    let limit = Instant::now() + Duration::from_secs(90);
-    while hotel.books().ask("select count(*) from chapar.inbox").parse::<i64>().unwrap() < 200 {
-        assert!(Instant::now() < limit, "the hotel does not get going");
-    }
+    wait_until_applied(&hotel, 200);
     running.kill();
     let args = ["--rate", "5", "--for", "15s", "--format", "json"];
     let report = hotel.start(&[&transport[..], &args].concat()).report();
@@ -56,6 +65,57 @@ fn the_hotel_runs_on_postgres_and_pubsub_and_goes_on_after_a_crash() {
     assert!(report["events_applied"].as_i64() > report["events_published"].as_i64());
     assert!(report["sagas"]["confirmed"].as_i64().unwrap() > 20, "{report:#}");
     hotel.books().check();
+}
+
+/// Everything that is said to the service or heard of it goes through a proxy, which breaks the
+/// network in each of its ways while the hotel works.
+#[test]
+fn the_hotel_outlives_a_broken_network() {
+    let (postgres, pubsub) = (need!(servers::postgres()), need!(pubsub()));
+    let proxy = Proxy::to(pubsub.url()).unwrap();
+    let hotel = Hotel::on_postgres(&postgres);
+    let proxied = format!("pubsub://melmastoon-test?emulator={}&lease=3", proxy.address());
+    let mut running = hotel.start(&["--transport", &proxied, "--rate", "10"]);
+    running.wait_until_ready();
+    wait_until_applied(&hotel, 200);
+    for fault in [Proxy::cut, Proxy::half_open, Proxy::lose_answers] {
+        assert!(fault(&proxy) > 0, "the fault meets connections");
+        // Longer than a lease, and than the patience of a publish.
+        std::thread::sleep(Duration::from_secs(6));
+        proxy.heal();
+        wait_until_applied(&hotel, applied(&hotel) + 100);
+    }
+    running.kill();
+    // What failed to be published waits for its next attempt, perhaps for longer than one run.
+    let direct = url(&pubsub);
+    let rest = ["--transport", &direct, "--rate", "0", "--for", "8s", "--format", "json"];
+    let limit = Instant::now() + Duration::from_secs(120);
+    let report = loop {
+        let report = hotel.start(&rest).report();
+        if report["in_flight"] == 0 || Instant::now() > limit {
+            break report;
+        }
+    };
+    let wrong = ["in_flight", "lost", "applied_twice"].map(|what| report[what].as_i64());
+    assert_eq!(wrong, [Some(0); 3], "{report:#}");
+    hotel.books().check();
+}
+
+#[test]
+fn the_adapter_is_measured_against_the_bare_client() {
+    need!(pubsub());
+    // Nothing behind it: an emulator of its own.
+    let output = Command::new(env!("CARGO_BIN_EXE_chapar"))
+        .args(["bench", "transport", "--transport", "pubsub://", "--rounds", "1"])
+        .args(["--turn-ms", "200", "--format", "json"])
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for figure in ["publish_ratio", "subscribe_ratio", "publish_per_s", "subscribe_per_s"] {
+        assert!(report[figure].as_f64().is_some_and(|figure| figure > 0.0), "{report}");
+    }
+    assert_eq!(report["transport"], "Pub/Sub");
 }
 
 #[test]
