@@ -51,6 +51,8 @@ pub fn kafka_cluster(nodes: usize) -> Result<Vec<Instance>, ServerError> {
             for (name, value) in [
                 ("offsets.topic.replication.factor", nodes),
                 ("min.insync.replicas", nodes.saturating_sub(1).max(1)),
+                // On a busy machine, one that is only slow must not be taken for dead.
+                ("broker.session.timeout.ms", 6000),
             ] {
                 launch = launch.setting(name, value.to_string());
             }

@@ -23,9 +23,12 @@ const GROUP: &str = "desk";
 /// What came of each key, in the order in which it was first seen.
 type Seen = Arc<Mutex<BTreeMap<String, Vec<u32>>>>;
 
-/// Longer than a new leader takes, so that the producer tries again by itself, without doubling.
+/// Longer than new leaders take on a machine that has much else to do. The producer tries again by
+/// itself until then, without doubling; of what it gives up, nobody knows whether it is in the log.
+const PATIENCE: Duration = Duration::from_secs(60);
+
 fn patient(owner: &str) -> KafkaOptions {
-    KafkaOptions { timeout: Duration::from_secs(20), ..options(owner) }
+    KafkaOptions { timeout: PATIENCE, ..options(owner) }
 }
 
 fn numbered(topic: &str, key: usize, number: u32) -> Outgoing {
@@ -83,7 +86,7 @@ impl Looker {
 
     /// The leader of each partition once all three brokers have it.
     fn leaders(&self, topic: &str) -> Vec<i32> {
-        let limit = Instant::now() + Duration::from_secs(60);
+        let limit = Instant::now() + 2 * PATIENCE;
         loop {
             if let Ok(found) = self.0.fetch_metadata(Some(topic), Duration::from_secs(5)) {
                 let partitions = found.topics()[0].partitions();
@@ -99,7 +102,7 @@ impl Looker {
 }
 
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let limit = Instant::now() + Duration::from_secs(60);
+    let limit = Instant::now() + 2 * PATIENCE;
     while !holds() {
         assert!(Instant::now() < limit, "still not so: {what}");
         tokio::time::sleep(Duration::from_millis(50)).await;
