@@ -65,8 +65,8 @@ impl Member {
             .set("isolation.level", "read_committed")
             .set("fetch.wait.max.ms", "100")
             .set("fetch.error.backoff.ms", "100")
-            .set("fetch.queue.backoff.ms", "50")
-            .set("queued.min.messages", "1000")
+            .set("fetch.queue.backoff.ms", "5")
+            .set("queued.min.messages", "20000")
             .set("queued.max.messages.kbytes", "16384");
         let (inner, number) = (self.inner.clone(), self.number);
         let desk = Desk { inner, number, ears: Ears::new(&kafka.options) };
@@ -111,8 +111,9 @@ impl Member {
 
     /// Reads until the subscription is closed or the consumer is no use any more.
     fn read(&self, consumer: &GroupConsumer) {
-        let mut doubted_at = Instant::now();
+        let (mut doubted_at, mut told_at) = (Instant::now(), Instant::now());
         loop {
+            self.rest();
             {
                 let mut state = self.inner.state();
                 if state.closing {
@@ -134,7 +135,11 @@ impl Member {
                 wait = Duration::ZERO;
             }
             self.inner.push(arrived);
-            self.tell(consumer);
+            // A commit is a write of the broker's own, so one covers what a while brings.
+            if told_at.elapsed() >= TICK {
+                told_at = Instant::now();
+                self.tell(consumer);
+            }
             self.throttle(consumer);
             if doubted_at.elapsed() > PAUSE / 4 && self.ask(consumer) {
                 doubted_at = Instant::now();
@@ -145,6 +150,25 @@ impl Member {
                 return;
             }
         }
+    }
+
+    /// Lets the deliveries catch up before more is read. Not for long: what the group has to say
+    /// comes with the messages.
+    fn rest(&self) {
+        let until = Instant::now() + TICK * 4;
+        let mut state = self.inner.state();
+        while !state.closing && Instant::now() < until {
+            let read = state.owned.values().filter(|o| o.member == self.number && !o.paused);
+            let waiting: usize = read.map(|owned| owned.flight.waiting()).sum();
+            if waiting < 2 * self.plenty() {
+                return;
+            }
+            state = self.inner.wait(state, TICK / 10);
+        }
+    }
+
+    fn plenty(&self) -> usize {
+        self.inner.spec.max_in_flight.max(PLENTY)
     }
 
     /// Moves partitions that an order is for and that have not followed it.
@@ -207,7 +231,7 @@ impl Member {
 
     /// Stops reading from partitions that have plenty, and goes on with those that have room.
     fn throttle(&self, consumer: &GroupConsumer) {
-        let plenty = self.inner.spec.max_in_flight.max(PLENTY);
+        let plenty = self.plenty();
         let (mut full, mut free) = (TopicPartitionList::new(), TopicPartitionList::new());
         for owned in self.inner.state().owned.values_mut() {
             if owned.member != self.number {

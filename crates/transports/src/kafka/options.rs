@@ -33,7 +33,8 @@ pub struct KafkaOptions {
     pub drain: Duration,
     /// How long to wait for the broker's answer. Default 5 s.
     pub timeout: Duration,
-    /// How long a message waits for others to travel with. Default 1 ms.
+    /// How long a message waits for others to travel with, beyond those that gather while a
+    /// request is under way. Default 0.
     pub linger: Duration,
     /// How batches are compressed: `none`, `gzip`, `snappy` or `lz4`. Default `snappy`.
     pub compression: String,
@@ -54,7 +55,7 @@ impl Default for KafkaOptions {
             session: Duration::from_secs(10),
             drain: Duration::from_secs(5),
             timeout: Duration::from_secs(5),
-            linger: Duration::from_millis(1),
+            linger: Duration::ZERO,
             compression: "snappy".into(),
             duplicate_window: 65_536,
             security: Security::default(),

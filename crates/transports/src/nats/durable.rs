@@ -1,5 +1,6 @@
 //! The durable of a partition, made anew for each owner, and the task that pulls from it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,44 +117,50 @@ pub(super) async fn pump(inner: Arc<Inner>, code: u32, epoch: u64, consumer: Pul
             .heartbeat(Duration::from_secs(2))
             .messages()
             .await;
-        let mut messages = match messages {
-            Ok(messages) => messages,
+        let mut chunks = match messages {
+            Ok(messages) => messages.ready_chunks(batch),
             Err(error) => {
                 debug!(%error, "pulling does not start");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
         };
-        while let Some(message) = messages.next().await {
-            match message {
-                Ok(message) => {
-                    let number = message.info().map(|info| info.consumer_sequence).unwrap_or(0);
-                    if number > sent + 1 {
-                        debug!(number, sent, "the server has sent what did not arrive");
-                        return inner.distrust(code, epoch);
+        while let Some(chunk) = chunks.next().await {
+            let mut fresh = VecDeque::with_capacity(chunk.len());
+            let mut trouble = false;
+            for message in chunk {
+                match message {
+                    Ok(message) => {
+                        let number = message.info().map(|info| info.consumer_sequence);
+                        let number = number.unwrap_or(0);
+                        trouble = number > sent + 1;
+                        if trouble {
+                            debug!(number, sent, "the server has sent what did not arrive");
+                            break;
+                        }
+                        sent = number.max(sent);
+                        fresh.push_back(message);
                     }
-                    sent = number.max(sent);
-                    if !deliver(&inner, code, epoch, message).await {
-                        return;
+                    Err(error) => {
+                        debug!(%error, "pulling was interrupted");
+                        trouble = true;
+                        break;
                     }
                 }
-                Err(error) => {
-                    debug!(%error, "pulling was interrupted");
-                    return inner.distrust(code, epoch);
-                }
+            }
+            if !deliver(&inner, code, epoch, fresh).await {
+                return;
+            }
+            if trouble {
+                return inner.distrust(code, epoch);
             }
         }
         return inner.distrust(code, epoch);
     }
 }
 
-/// Puts a message where `fetch` finds it, once there is room; false if the partition is lost.
-async fn deliver(inner: &Inner, code: u32, epoch: u64, message: Message) -> bool {
-    let Some((offset, key)) = place(&message) else {
-        warn!(subject = %message.subject, "a message that is none of ours is passed over");
-        return true;
-    };
-    let message = Arc::new(message);
+/// Puts messages where `fetch` finds them, as there is room; false if the partition is lost.
+async fn deliver(inner: &Inner, code: u32, epoch: u64, mut fresh: VecDeque<Message>) -> bool {
     loop {
         let room = inner.room.notified();
         {
@@ -162,11 +169,21 @@ async fn deliver(inner: &Inner, code: u32, epoch: u64, message: Message) -> bool
             else {
                 return false;
             };
-            if owned.flight.waiting() < inner.spec.max_in_flight {
-                owned.flight.push(offset, key, message);
-                inner.arrived.notify_waiters();
-                return true;
+            while owned.flight.waiting() < inner.spec.max_in_flight
+                && let Some(message) = fresh.pop_front()
+            {
+                match place(&message) {
+                    Some((offset, key)) => owned.flight.push(offset, key, Arc::new(message)),
+                    None => {
+                        let subject = message.subject.as_str();
+                        warn!(subject, "a message that is none of ours is passed over");
+                    }
+                }
             }
+        }
+        inner.arrived.notify_waiters();
+        if fresh.is_empty() {
+            return true;
         }
         room.await;
     }

@@ -142,9 +142,8 @@ async fn what_a_broker_turned_away_is_not_taken_for_acknowledged() {
     let cluster = MockCluster::new(1).unwrap();
     let topic = topic();
     cluster.create_topic(&topic, 1, 1).unwrap();
-    let soon = KafkaOptions { linger: Duration::ZERO, ..options("a") };
     let url = format!("kafka://{}", cluster.bootstrap_servers());
-    let kafka = Kafka::connect(&url, soon).await.unwrap();
+    let kafka = Kafka::connect(&url, options("a")).await.unwrap();
     // Long enough for all to be under way at once, if they are let.
     cluster.broker_round_trip_time(-1, Duration::from_millis(200)).unwrap();
     cluster.request_errors(
