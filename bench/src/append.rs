@@ -222,7 +222,7 @@ const BUSINESS: &str = "insert into bench_orders (id, tenant, note) values ($1, 
 
 impl Bench {
     async fn prepare(options: &Options) -> Result<Self> {
-        let place = Place::of_database(options.store.as_deref()).await?;
+        let place = Place::of_durable_database(options.store.as_deref()).await?;
         let store = Store::open(&place.store, &StoreOptions::default()).await?;
         let chapar = backbone(store)?;
         let mut tx = chapar.store().begin_raw().await?;

@@ -92,7 +92,8 @@ impl Report {
 }
 
 async fn measure(options: &Options) -> Result<Report> {
-    let place = Place::prepare(options.store.as_deref(), options.transport.as_deref()).await?;
+    let place =
+        Place::prepare_durable(options.store.as_deref(), options.transport.as_deref()).await?;
     let store = Store::open(&place.store, &StoreOptions::default()).await?;
     let mut tx = store.begin_raw().await?;
     let table = "create table if not exists bench_orders (id bigint primary key, tenant text not null, note text not null)";

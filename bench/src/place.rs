@@ -21,17 +21,28 @@ pub(crate) struct Place {
 impl Place {
     /// Takes what is given and starts the rest; Chapar's tables are made.
     pub(crate) async fn prepare(store: Option<&str>, transport: Option<&str>) -> Result<Self> {
-        let mut place = Place::of_database(store).await?;
-        place.transport = match transport {
+        Place::of_database(store).await?.with_broker(transport)
+    }
+
+    /// The same, with a database whose commits wait for the disk.
+    pub(crate) async fn prepare_durable(
+        store: Option<&str>,
+        transport: Option<&str>,
+    ) -> Result<Self> {
+        Place::of_durable_database(store).await?.with_broker(transport)
+    }
+
+    fn with_broker(mut self, transport: Option<&str>) -> Result<Self> {
+        self.transport = match transport {
             Some(transport) if transport.starts_with("nats://") => transport.to_owned(),
             Some(transport) => bail!("--transport {transport}: this is measured on nats://…"),
             None => {
                 let launch = Launch::of(Kind::Nats);
                 let server = tokio::task::block_in_place(|| launch.start())?;
-                place._broker.insert(server).url().to_owned()
+                self._broker.insert(server).url().to_owned()
             }
         };
-        Ok(place)
+        Ok(self)
     }
 
     /// The database alone.

@@ -33,13 +33,6 @@ fn short_run(hotel: &Hotel, kafka: &Instance) {
     hotel.books().check();
 }
 
-fn wait_until_applied(hotel: &Hotel, count: i64) {
-    let limit = Instant::now() + Duration::from_secs(60);
-    while hotel.books().ask("select count(*) from chapar.inbox").parse::<i64>().unwrap() < count {
-        assert!(Instant::now() < limit, "the hotel does not get going");
-    }
-}
-
 #[test]
 fn the_hotel_runs_on_sqlite_and_kafka() {
     short_run(&Hotel::on_sqlite(), &need!(kafka()));
@@ -98,7 +91,7 @@ fn the_hotel_runs_on_postgres_and_kafka_and_goes_on_after_a_crash() {
     let url = url(&kafka);
     let mut running = hotel.start(&["--transport", &url, "--rate", "40"]);
     running.wait_until_ready();
-    wait_until_applied(&hotel, 200);
+    hotel.wait_for_more(80);
     running.kill();
     short_run(&hotel, &kafka);
 }
@@ -110,11 +103,10 @@ fn the_hotel_goes_on_after_kafka_was_killed_and_started_again() {
     let url = url(&kafka);
     let mut running = hotel.start(&["--transport", &url, "--rate", "20"]);
     running.wait_until_ready();
-    wait_until_applied(&hotel, 200);
+    hotel.wait_for_more(80);
     kafka.kill();
     kafka.restart().unwrap();
-    let applied = hotel.books().ask("select count(*) from chapar.inbox").parse::<i64>().unwrap();
-    wait_until_applied(&hotel, applied + 200);
+    hotel.wait_for_more(80);
     running.kill();
     short_run(&hotel, &kafka);
 }
@@ -132,15 +124,13 @@ fn the_hotel_outlives_a_broken_network() {
     let url = format!("kafka://{}?session_seconds=2&timeout_seconds=2", proxy.address());
     let mut running = hotel.start(&["--transport", &url, "--rate", "20"]);
     running.wait_until_ready();
-    wait_until_applied(&hotel, 200);
+    hotel.wait_for_more(80);
     for fault in [Proxy::cut, Proxy::half_open, Proxy::lose_answers] {
         assert!(fault(&proxy) > 0, "the fault meets connections");
         // Longer than a session and than the patience of a publish.
         std::thread::sleep(Duration::from_secs(3));
         proxy.heal();
-        let books = hotel.books();
-        let applied: i64 = books.ask("select count(*) from chapar.inbox").parse().unwrap();
-        wait_until_applied(&hotel, applied + 100);
+        hotel.wait_for_more(40);
     }
     running.kill();
     // What failed to be published waits for its next attempt, perhaps for longer than one run.

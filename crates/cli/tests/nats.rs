@@ -5,7 +5,6 @@ mod hotel;
 
 use std::net::TcpListener;
 use std::process::Command;
-use std::time::{Duration, Instant};
 
 use chapar_testkit::need;
 use chapar_testkit::servers::{self, Instance, Kind, Launch};
@@ -39,10 +38,7 @@ fn the_hotel_runs_on_postgres_and_nats_and_goes_on_after_a_crash() {
     let transport = ["--transport", nats.url()];
     let mut running = hotel.start(&[&transport[..], &["--rate", "40"]].concat());
     running.wait_until_ready();
-    let limit = Instant::now() + Duration::from_secs(60);
-    while hotel.books().ask("select count(*) from chapar.inbox").parse::<i64>().unwrap() < 200 {
-        assert!(Instant::now() < limit, "the hotel does not get going");
-    }
+    hotel.wait_for_more(80);
     running.kill();
     short_run(&hotel, &nats);
 }

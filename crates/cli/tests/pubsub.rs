@@ -37,17 +37,6 @@ fn url(pubsub: &Instance) -> String {
     format!("pubsub://melmastoon-test?emulator={}&lease=3", pubsub.url())
 }
 
-fn applied(hotel: &Hotel) -> i64 {
-    hotel.books().ask("select count(*) from chapar.inbox").parse().unwrap()
-}
-
-fn wait_until_applied(hotel: &Hotel, count: i64) {
-    let limit = Instant::now() + Duration::from_secs(120);
-    while applied(hotel) < count {
-        assert!(Instant::now() < limit, "the hotel does not get going: {}", applied(hotel));
-    }
-}
-
 #[test]
 fn the_hotel_runs_on_postgres_and_pubsub_and_goes_on_after_a_crash() {
     let (server, pubsub) = (need!(servers::postgres()), need!(pubsub()));
@@ -55,7 +44,7 @@ fn the_hotel_runs_on_postgres_and_pubsub_and_goes_on_after_a_crash() {
     let transport = ["--transport", &url];
     let mut running = hotel.start(&[&transport[..], &["--rate", "10"]].concat());
     running.wait_until_ready();
-    wait_until_applied(&hotel, 200);
+    hotel.wait_for_more(80);
     running.kill();
     let args = ["--rate", "5", "--for", "15s", "--format", "json"];
     let report = hotel.start(&[&transport[..], &args].concat()).report();
@@ -77,13 +66,13 @@ fn the_hotel_outlives_a_broken_network() {
     let proxied = format!("pubsub://melmastoon-test?emulator={}&lease=3", proxy.address());
     let mut running = hotel.start(&["--transport", &proxied, "--rate", "10"]);
     running.wait_until_ready();
-    wait_until_applied(&hotel, 200);
+    hotel.wait_for_more(80);
     for fault in [Proxy::cut, Proxy::half_open, Proxy::lose_answers] {
         assert!(fault(&proxy) > 0, "the fault meets connections");
         // Longer than a lease, and than the patience of a publish.
         std::thread::sleep(Duration::from_secs(6));
         proxy.heal();
-        wait_until_applied(&hotel, applied(&hotel) + 100);
+        hotel.wait_for_more(40);
     }
     running.kill();
     // What failed to be published waits for its next attempt, perhaps for longer than one run.

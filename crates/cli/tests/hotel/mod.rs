@@ -95,7 +95,7 @@ impl Hotel {
     pub(crate) fn wait_for_more(&self, facts: i64) {
         let count = || self.books().ask("select count(*) from analytics_facts");
         let count = || count().parse::<i64>().unwrap();
-        let (wanted, limit) = (count() + facts, Instant::now() + Duration::from_secs(60));
+        let (wanted, limit) = (count() + facts, Instant::now() + Duration::from_secs(120));
         while count() < wanted {
             assert!(Instant::now() < limit, "the hotel does not get going");
             std::thread::sleep(Duration::from_millis(20));
