@@ -514,6 +514,6 @@ impl Done {
     }
 
     fn tokens(&self) -> Vec<Token> {
-        self.dealt.iter().filter_map(|item| item.token.clone()).collect()
+        self.dealt.iter().filter_map(|item| item.token).collect()
     }
 }

@@ -257,7 +257,7 @@ impl Subscription for Gathered {
                 delivery.key = key.map(|(key, _)| key.to_owned());
             }
             let mut flight = self.1.lock().unwrap();
-            flight.sizes.extend(fetched.iter().map(|got| (got.token.clone(), got.body.len())));
+            flight.sizes.extend(fetched.iter().map(|got| (got.token, got.body.len())));
             flight.most = flight.most.max(flight.sizes.values().sum());
             Ok(fetched)
         })

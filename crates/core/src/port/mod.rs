@@ -20,8 +20,8 @@ pub use outbox::{
 };
 pub use topology::{Action, DeclaredSubscription, Difference, How, Setting, Topology, span};
 pub use transport::{
-    Delivery, Features, Kept, Outgoing, Position, ReadFrom, Reader, Receipt, SeekTo, Subscription,
-    SubscriptionSpec, Token, TopicSpec, Transport, TransportError,
+    Delivery, Features, Handle, Kept, Outgoing, Position, ReadFrom, Reader, Receipt, SeekTo,
+    Subscription, SubscriptionSpec, Token, TopicSpec, Transport, TransportError,
 };
 
 /// A future that a port returns, boxed so that ports can be chosen at run time by URL.

@@ -43,24 +43,34 @@ pub struct Receipt {
 }
 
 /// Names one delivery for its acknowledgement.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Token {
     /// Where the message lies.
     pub position: Position,
     /// What else the transport needs to know it by.
-    pub handle: Option<Box<str>>,
+    pub handle: Option<Handle>,
+}
+
+/// What a transport knows one of its deliveries by, beside the place of the message.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Handle {
+    /// The time of owning in which it was delivered.
+    pub epoch: i64,
+    /// The transport's own number for the message, where it has one.
+    pub number: u64,
+    /// Which delivery of the message it is.
+    pub attempt: u32,
 }
 
 impl Token {
     /// Names the `attempt`th delivery of a message under an owner's `epoch`.
     pub fn of(position: Position, epoch: i64, attempt: u32) -> Self {
-        Token { position, handle: Some(format!("{epoch}.{attempt}").into()) }
+        Token { position, handle: Some(Handle { epoch, number: 0, attempt }) }
     }
 
     /// The epoch and attempt that [`Token::of`] was given.
     pub fn delivery(&self) -> Option<(i64, u32)> {
-        let (epoch, attempt) = self.handle.as_deref()?.split_once('.')?;
-        Some((epoch.parse().ok()?, attempt.parse().ok()?))
+        self.handle.map(|handle| (handle.epoch, handle.attempt))
     }
 }
 

@@ -136,7 +136,7 @@ pub async fn an_extended_deadline_holds<B: Bench>(desk: Desk<B>) -> Verdict {
     let since = Instant::now();
     while since.elapsed() < spec.ack_deadline * 2 {
         nothing(&*reader).await;
-        reader.extend(&[got[0].token.clone()]).await.expect("the deadline is extended");
+        reader.extend(&[got[0].token]).await.expect("the deadline is extended");
     }
     nothing(&*reader).await;
     reader.extend(&[]).await.expect("the deadline of all is extended");

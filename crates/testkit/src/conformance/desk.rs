@@ -149,7 +149,7 @@ pub(super) async fn consume(subscription: &dyn Subscription, count: usize) -> Ve
 }
 
 pub(super) async fn ack(subscription: &dyn Subscription, deliveries: &[Delivery]) {
-    let tokens: Vec<_> = deliveries.iter().map(|delivery| delivery.token.clone()).collect();
+    let tokens: Vec<_> = deliveries.iter().map(|delivery| delivery.token).collect();
     subscription.ack(&tokens).await.expect("the acknowledgement is taken");
 }
 

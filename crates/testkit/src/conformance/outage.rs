@@ -43,7 +43,7 @@ pub async fn a_restarted_broker_is_found_again<B: Bench>(mut desk: Desk<B>) -> V
     // A first error or an old message is allowed; never to hear of the new one is not.
     loop {
         let got = reader.fetch(16, Duration::from_millis(300)).await.unwrap_or_default();
-        let tokens: Vec<_> = got.iter().map(|delivery| delivery.token.clone()).collect();
+        let tokens: Vec<_> = got.iter().map(|delivery| delivery.token).collect();
         let acked = reader.ack(&tokens).await;
         if bodies(&got).contains(&"a:2".to_owned()) && acked.is_ok() {
             return Ok(());

@@ -3,6 +3,7 @@
 //! Headers go as Kafka headers, in their order and to the letter. Two of ours come behind them: the
 //! id, for the window of the subscription, and the tenant.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -84,7 +85,7 @@ pub(super) fn decode(message: &BorrowedMessage<'_>) -> Arrived {
     // Ours are the last two; headers of the same name before them are the sender's.
     let ours = |at: Option<usize>, name: &str| {
         let header = headers?.try_get(at?)?;
-        (header.key == name).then(|| text(header.value.unwrap_or_default()))
+        (header.key == name).then(|| String::from_utf8_lossy(header.value.unwrap_or_default()))
     };
     let tenant = ours(count.checked_sub(1), TENANT);
     let left = count - usize::from(tenant.is_some());
@@ -106,7 +107,7 @@ pub(super) fn decode(message: &BorrowedMessage<'_>) -> Arrived {
         key: message.key().map(text),
         text: all,
         ends,
-        tenant,
+        tenant: tenant.map(Cow::into_owned),
         body: Bytes::copy_from_slice(message.payload().unwrap_or_default()),
         position: Position { partition: code(message.topic(), partition), offset },
         published_at: published_at.unwrap_or_else(Timestamp::now),

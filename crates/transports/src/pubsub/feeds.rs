@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chapar_core::machine::flight::Stale;
-use chapar_core::port::{Delivery, SubscriptionSpec, Token, TransportError};
+use chapar_core::port::{Delivery, Handle, SubscriptionSpec, Token, TransportError};
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
@@ -354,8 +354,9 @@ impl Inner {
             };
             for taken in taken {
                 let mut delivery = taken.item;
-                let handle = format!("{}.{}.{}", part.generation, taken.offset, taken.attempt);
-                delivery.token.handle = Some(handle.into());
+                let epoch = i64::try_from(part.generation).unwrap_or(i64::MAX);
+                let (number, attempt) = (taken.offset, taken.attempt);
+                delivery.token.handle = Some(Handle { epoch, number, attempt });
                 delivery.attempt += taken.attempt;
                 deliveries.push(delivery);
                 room = room.saturating_sub(1);
@@ -433,8 +434,6 @@ impl Feed {
 }
 
 fn parse(token: &Token) -> Option<(u64, u64, u32)> {
-    let mut parts = token.handle.as_deref()?.split('.');
-    let generation = parts.next()?.parse().ok()?;
-    let number = parts.next()?.parse().ok()?;
-    Some((generation, number, parts.next()?.parse().ok()?))
+    let Handle { epoch, number, attempt } = token.handle?;
+    Some((u64::try_from(epoch).ok()?, number, attempt))
 }

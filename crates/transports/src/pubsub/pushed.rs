@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chapar_core::port::{
-    BoxFuture, Delivery, Features, Outgoing, Receipt, SeekTo, Subscription, SubscriptionSpec,
-    Token, TopicSpec, Transport, TransportError,
+    BoxFuture, Delivery, Features, Handle, Outgoing, Receipt, SeekTo, Subscription,
+    SubscriptionSpec, Token, TopicSpec, Transport, TransportError,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -182,7 +182,7 @@ fn read(body: &[u8]) -> Result<Message, String> {
 impl Message {
     fn delivery(self, topic: &str, number: u64) -> Delivery {
         let (headers, key) = wire::decode(self.attributes, &self.ordering_key);
-        let handle = Some(number.to_string().into());
+        let handle = Some(Handle { epoch: 0, number, attempt: self.attempt });
         Delivery {
             token: Token { position: position(topology::number(topic), &self.id), handle },
             topic: topic.to_owned(),
@@ -241,8 +241,7 @@ struct PushedSubscription(Arc<Consumer>);
 impl PushedSubscription {
     /// Answers the request that a delivery came with.
     fn answer(&self, token: &Token, applied: bool) -> Result<(), TransportError> {
-        let number = token.handle.as_deref().and_then(|number| number.parse::<u64>().ok());
-        let number = number.ok_or(TransportError::Expired)?;
+        let number = token.handle.ok_or(TransportError::Expired)?.number;
         let mut state = lock(&self.0.state);
         match state.open.get_mut(&number).ok_or(TransportError::Expired)?.take() {
             Some(tell) => tell.send(applied).map_err(|_| TransportError::Expired),
@@ -293,11 +292,9 @@ impl Subscription for PushedSubscription {
     fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
             let state = lock(&self.0.state);
-            let open = |token: &Token| {
-                let number = token.handle.as_deref()?.parse::<u64>().ok()?;
-                state.open.get(&number).map(drop)
-            };
-            let all = tokens.iter().all(|token| open(token).is_some());
+            let open =
+                |token: &Token| token.handle.is_some_and(|h| state.open.contains_key(&h.number));
+            let all = tokens.iter().all(open);
             if all { Ok(()) } else { Err(TransportError::Expired) }
         })
     }

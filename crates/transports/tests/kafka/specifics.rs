@@ -179,12 +179,12 @@ async fn the_contiguous_prefix_is_committed_and_nothing_else() {
         let answer = consumer.committed_offsets(asked, Duration::from_secs(5)).unwrap();
         answer.elements()[0].offset().to_raw()
     };
-    reader.ack(&[got[0].token.clone(), got[2].token.clone()]).await.unwrap();
+    reader.ack(&[got[0].token, got[2].token]).await.unwrap();
     let limit = Instant::now() + Duration::from_secs(10);
     while committed() != Some(1) {
         assert!(Instant::now() < limit, "committed is {:?}", committed());
     }
-    reader.ack(&[got[1].token.clone()]).await.unwrap();
+    reader.ack(&[got[1].token]).await.unwrap();
     reader.close().await.unwrap();
     assert_eq!(committed(), Some(3));
 }

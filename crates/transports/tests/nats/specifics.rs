@@ -158,7 +158,7 @@ async fn a_second_process_of_the_same_name_displaces_the_first() {
         matches!(&error, TransportError::Setup(what) if what.contains("joined as a")),
         "{error}"
     );
-    second.ack(&[got[0].token.clone()]).await.unwrap();
+    second.ack(&[got[0].token]).await.unwrap();
 }
 
 #[tokio::test]

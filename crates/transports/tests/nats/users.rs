@@ -114,7 +114,7 @@ async fn a_service_publishes_and_reads_what_is_its_own_and_the_server_refuses_th
     let reader = billing.subscribe(&folios).await.unwrap();
     let got = fetch(&*reader, 1).await;
     assert_eq!(got.iter().map(|d| d.topic.as_str()).collect::<Vec<_>>(), [HELD]);
-    reader.ack(&[got[0].token.clone()]).await.unwrap();
+    reader.ack(&[got[0].token]).await.unwrap();
     folios.topics = vec![HELD.into(), CANCELLED.into()];
     let undeclared = billing.subscribe(&folios).await.err().unwrap();
     assert!(

@@ -149,7 +149,7 @@ async fn what_the_service_gives_up_takes_the_usual_road_once_more() {
     let got = fetch(&*reader, 1).await;
     assert_eq!((bodies(&got), &got[0].topic), (vec!["ours".to_owned()], &topic));
     assert_eq!(got[0].headers, [("ce-id".to_owned(), "7".to_owned())]);
-    reader.ack(&[got[0].token.clone()]).await.unwrap();
+    reader.ack(&[got[0].token]).await.unwrap();
     assert!(reader.fetch(9, Duration::from_secs(1)).await.unwrap().is_empty());
 }
 
@@ -176,7 +176,7 @@ async fn a_publish_whose_answer_was_lost_is_repeated_and_delivered_once() {
     let mut got = Vec::new();
     while got.len() < 3 {
         let next = fetch(&*reader, 1).await;
-        reader.ack(&[next[0].token.clone()]).await.unwrap();
+        reader.ack(&[next[0].token]).await.unwrap();
         got.extend(bodies(&next));
     }
     assert_eq!(got, ["a:1", "a:2", "a:3"]);
@@ -219,7 +219,7 @@ async fn lets_go_in_time(host: &str, lease: Duration) {
         assert!(Instant::now() < limit, "nobody takes over");
     };
     assert_eq!(bodies(&first)[0], "a:1");
-    let late = cut_off.ack(&[held[0].token.clone()]).await;
+    let late = cut_off.ack(&[held[0].token]).await;
     assert!(matches!(late, Err(TransportError::Expired)), "{late:?}");
     assert!(cut_off.fetch(9, Duration::from_millis(50)).await.unwrap().is_empty());
     heir.ack(&first.into_iter().map(|delivery| delivery.token).collect::<Vec<_>>()).await.unwrap();
@@ -274,7 +274,7 @@ async fn a_pushed_message_is_answered_when_it_is_dealt_with() {
     let got = fetch(&*reader, 1).await;
     assert_eq!((bodies(&got), got[0].key.as_deref()), (vec!["hi".to_owned()], Some("a")));
     assert!(!answer.is_finished(), "no answer before it is applied");
-    reader.ack(&[got[0].token.clone()]).await.unwrap();
+    reader.ack(&[got[0].token]).await.unwrap();
     assert_eq!(answer.await.unwrap(), Handed::Done);
 
     let answer = push("3");
@@ -285,7 +285,7 @@ async fn a_pushed_message_is_answered_when_it_is_dealt_with() {
     let answer = push("4");
     let got = fetch(&*reader, 1).await;
     assert_eq!(answer.await.unwrap(), Handed::Again, "patience has an end");
-    let late = reader.ack(&[got[0].token.clone()]).await;
+    let late = reader.ack(&[got[0].token]).await;
     assert!(matches!(late, Err(TransportError::Expired)), "{late:?}");
 
     let answer = push("5");
