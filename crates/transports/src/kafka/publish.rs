@@ -231,3 +231,41 @@ impl Kafka {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rdkafka::ClientConfig;
+    use rdkafka::consumer::{BaseConsumer, Consumer};
+    use rdkafka::mocking::MockCluster;
+    use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
+
+    use super::*;
+
+    /// While it makes a topic or elects a leader, a broker may turn away what comes first and take
+    /// what comes second. No broker does so when it is asked to, hence the client library's own.
+    #[tokio::test]
+    async fn what_a_broker_turned_away_is_not_taken_for_acknowledged() {
+        const TOPIC: &str = "a.b.v1";
+        let cluster = MockCluster::new(1).unwrap();
+        cluster.create_topic(TOPIC, 1, 1).unwrap();
+        let servers = cluster.bootstrap_servers();
+        let producer = Producer::open(&servers, &KafkaOptions::default()).unwrap();
+        producer.survey(Duration::from_secs(5)).unwrap();
+        // Long enough for all to be under way at once, if they are let.
+        cluster.broker_round_trip_time(-1, Duration::from_millis(200)).unwrap();
+        let turned_away = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION];
+        cluster.request_errors(RDKafkaApiKey::Produce, &turned_away);
+        // Too large for two of them to share a request.
+        let body = vec![b'x'; 600_000];
+        let send = |_| producer.inner.send_result(FutureRecord::to(TOPIC).key("k").payload(&body));
+        let sent: Vec<_> = (0..5).map(send).map(Result::unwrap).collect();
+        for delivery in sent {
+            delivery.await.unwrap().unwrap();
+        }
+        let mut config = ClientConfig::new();
+        config.set("bootstrap.servers", servers).set("group.id", "counter");
+        let consumer: BaseConsumer = config.create().unwrap();
+        let (_, end) = consumer.fetch_watermarks(TOPIC, 0, Duration::from_secs(5)).unwrap();
+        assert_eq!(end, 5);
+    }
+}

@@ -16,8 +16,6 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
-use rdkafka::mocking::MockCluster;
-use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -133,33 +131,6 @@ async fn other_settings_are_named_or_mended_without_losing_a_message() {
     assert_eq!(setting(&server, &kept, "max.message.bytes").await, "123456", "left as it was");
     kafka.apply(&[wanted(&kept, DAY / 2)], &[]).await.unwrap();
     assert_eq!(retention().await, DAY.as_millis().to_string(), "applying deletes no message");
-}
-
-/// A broker may turn away what comes first and take what comes second: while it makes the topic,
-/// or elects a leader. No broker does so when it is asked to, hence the client library's own.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn what_a_broker_turned_away_is_not_taken_for_acknowledged() {
-    let cluster = MockCluster::new(1).unwrap();
-    let topic = topic();
-    cluster.create_topic(&topic, 1, 1).unwrap();
-    let url = format!("kafka://{}", cluster.bootstrap_servers());
-    let kafka = Kafka::connect(&url, options("a")).await.unwrap();
-    // Long enough for all to be under way at once, if they are let.
-    cluster.broker_round_trip_time(-1, Duration::from_millis(200)).unwrap();
-    cluster.request_errors(
-        RDKafkaApiKey::Produce,
-        &[RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION],
-    );
-    // Too large for two of them to share a request.
-    let body = Bytes::from(vec![b'x'; 600_000]);
-    let large = |n: usize| Outgoing { body: body.clone(), ..message(&topic, &n.to_string()) };
-    let published = kafka.publish((0..5).map(large).collect()).await;
-    assert!(published.iter().all(Result::is_ok), "{published:?}");
-    let mut config = ClientConfig::new();
-    config.set("bootstrap.servers", cluster.bootstrap_servers()).set("group.id", "counter");
-    let consumer: BaseConsumer = config.create().unwrap();
-    let (_, end) = consumer.fetch_watermarks(&topic, 0, Duration::from_secs(5)).unwrap();
-    assert_eq!(end, 5);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
