@@ -257,8 +257,8 @@ mod tests {
         cluster.request_errors(RDKafkaApiKey::Produce, &turned_away);
         // Too large for two of them to share a request.
         let body = vec![b'x'; 600_000];
-        let send = |_| producer.inner.send_result(FutureRecord::to(TOPIC).key("k").payload(&body));
-        let sent: Vec<_> = (0..5).map(send).map(Result::unwrap).collect();
+        let record = || FutureRecord::to(TOPIC).key("k").payload(&body);
+        let sent: Vec<_> = (0..5).map(|_| producer.inner.send_result(record()).unwrap()).collect();
         for delivery in sent {
             delivery.await.unwrap().unwrap();
         }
