@@ -128,7 +128,9 @@ impl Member {
             let mut wait = TICK;
             while arrived.len() < PORTION {
                 match consumer.poll(wait) {
-                    Some(Ok(message)) => arrived.push(wire::decode(&message)),
+                    Some(Ok(message)) => {
+                        arrived.push((self.inner.epoch(), wire::decode(&message)));
+                    }
                     Some(Err(error)) => self.complain(&error),
                     None => break,
                 }

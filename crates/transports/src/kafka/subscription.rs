@@ -1,6 +1,7 @@
 //! One process's part of a subscription.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -33,6 +34,8 @@ pub(super) struct Inner {
     started: Instant,
     state: Mutex<State>,
     arrived: Notify,
+    /// The last epoch that was begun.
+    epoch: AtomicU64,
     /// Something was acknowledged, or the subscription closes.
     changed: Condvar,
 }
@@ -46,7 +49,6 @@ pub(super) struct State {
     pub(super) pulses: Vec<Pulse>,
     /// Why the broker gives us nothing.
     pub(super) refusal: Option<String>,
-    epoch: u64,
     turn: usize,
 }
 
@@ -99,10 +101,10 @@ impl KafkaSubscription {
                 places: HashMap::new(),
                 pulses: groups.iter().map(|_| pulse()).collect(),
                 refusal: None,
-                epoch: 0,
                 turn: 0,
             }),
             arrived: Notify::new(),
+            epoch: AtomicU64::new(0),
             changed: Condvar::new(),
         });
         // Made before the threads, so that one that could not be made leaves none behind.
@@ -139,8 +141,7 @@ impl Inner {
     ) {
         let mut state = self.state();
         state.give_up(topic, partition);
-        state.epoch += 1;
-        let epoch = state.epoch;
+        let epoch = self.epoch.fetch_add(1, Ordering::Relaxed) + 1;
         state.places.entry(topic.to_owned()).or_default().insert(partition, epoch);
         let start = start.map(|start| u64::try_from(start).unwrap_or_default());
         let owned = Owned {
@@ -159,14 +160,23 @@ impl Inner {
         state.refusal = None;
     }
 
-    /// Adds what has been read.
-    pub(super) fn push(&self, arrived: Vec<Arrived>) {
+    /// The last epoch that was begun.
+    pub(super) fn epoch(&self) -> u64 {
+        self.epoch.load(Ordering::Relaxed)
+    }
+
+    /// Adds what has been read, each in the epoch that was the last then. A partition that was
+    /// given up and taken anew since starts behind what is committed: what was read before does not
+    /// belong in it, and comes again.
+    pub(super) fn push(&self, arrived: Vec<(u64, Arrived)>) {
         if arrived.is_empty() {
             return;
         }
         let mut state = self.state();
-        for Arrived { partition, offset, id, kept } in arrived {
-            let Some(owned) = state.find(&kept.topic, partition) else { continue };
+        for (read_in, Arrived { partition, offset, id, kept }) in arrived {
+            let epoch = state.epoch_of(&kept.topic, partition);
+            let owned = epoch.filter(|epoch| *epoch <= read_in);
+            let Some(owned) = owned.and_then(|epoch| state.owned.get_mut(&epoch)) else { continue };
             let place = u64::try_from(offset).unwrap_or_default() + 1;
             let before = id.as_ref().and_then(|id| owned.recent.get(id)).copied();
             if before.is_some_and(|before| before < offset) {
@@ -264,9 +274,13 @@ impl Inner {
 }
 
 impl State {
+    fn epoch_of(&self, topic: &str, partition: i32) -> Option<u64> {
+        self.places.get(topic)?.get(&partition).copied()
+    }
+
     pub(super) fn find(&mut self, topic: &str, partition: i32) -> Option<&mut Owned> {
-        let epoch = self.places.get(topic)?.get(&partition)?;
-        self.owned.get_mut(epoch)
+        let epoch = self.epoch_of(topic, partition)?;
+        self.owned.get_mut(&epoch)
     }
 
     /// A partition is not ours any more: what is in flight of it is somebody else's.
