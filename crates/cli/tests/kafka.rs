@@ -135,14 +135,7 @@ fn the_hotel_outlives_a_broken_network() {
     running.kill();
     // What failed to be published waits for its next attempt, perhaps for longer than one run.
     let direct = format!("kafka://{}?session_seconds=2", kafka.url());
-    let rest = ["--transport", &direct, "--rate", "0", "--for", "6s", "--format", "json"];
-    let limit = Instant::now() + Duration::from_secs(90);
-    let report = loop {
-        let report = hotel.start(&rest).report();
-        if report["in_flight"] == 0 || Instant::now() > limit {
-            break report;
-        }
-    };
+    let report = hotel.finish_with(&["--transport", &direct]);
     let wrong = ["in_flight", "lost", "applied_twice"].map(|what| report[what].as_i64());
     assert_eq!(wrong, [Some(0); 3], "{report:#}");
     hotel.books().check();
