@@ -200,6 +200,86 @@ async fn marks_are_those_of_what_was_passed_and_not_of_what_was_read_ahead() {
     }
 }
 
+impl House {
+    /// How many rows of the outbox were read, once that is at least `least`: a connection tells
+    /// once a second, with the transaction that it has next.
+    async fn rows_read(&self, lease: &Lease, least: i64) -> i64 {
+        const READ: &str = "select sum(coalesce(idx_tup_fetch, 0) + seq_tup_read)::bigint \
+             from pg_stat_user_tables where relname like 'outbox\\_%'";
+        loop {
+            self.outbox.renew(lease.epoch, MINUTE).await.unwrap();
+            self.outbox.read(&lease.tracks, 1).await.unwrap();
+            let mut tx = self.store.begin_raw().await.unwrap();
+            let read = count(&tx.fetch(READ, vec![]).await.unwrap());
+            tx.rollback().await.unwrap();
+            if read >= least {
+                return read;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn writing_marks_reads_what_was_passed_since_and_not_what_lies_behind() {
+    let server = need!(servers::postgres());
+    let house = House::postgres(&server).await;
+    let mut lease = house.lease("a").await;
+    house.marks(&lease, &Marks::new()).await;
+    let mut tx = house.store.begin_engine().await.unwrap();
+    bulk(&mut tx, 100_000).await;
+    tx.commit().await.unwrap();
+    let mut tx = house.store.begin_raw().await.unwrap();
+    tx.execute("analyze chapar.outbox", vec![]).await.unwrap();
+    tx.commit().await.unwrap();
+    // One window stays open all the time.
+    for _ in 0..8 {
+        assert_eq!(house.advance(&mut lease, 10_000).await.len(), 10_000);
+    }
+    let far = lease.clone();
+    assert_eq!(house.advance(&mut lease, 1000).await.len(), 1000);
+    house.marks(&far, &Marks::new()).await;
+    let before = house.rows_read(&lease, 80_000 + 81_000).await;
+    house.marks(&lease, &Marks::new()).await;
+    let since = house.rows_read(&lease, before + 1000).await - before;
+    assert!(since < 10_000, "{since} rows were read for the marks of 1000");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lease_is_renewed_while_marks_are_being_written() {
+    let server = need!(servers::postgres());
+    let house = House::postgres(&server).await;
+    let mut lease = house.lease("a").await;
+    house.marks(&lease, &Marks::new()).await;
+    house.append(&[event("k", 1)]).await;
+    assert_eq!(house.advance(&mut lease, 10).await, ["k-1"]);
+    // Somebody else is at the same mark.
+    let mut other = house.store.begin_engine().await.unwrap();
+    let write = "insert into chapar.key_marks (ordering_key, topic, seq) values ('k', 't', 0)";
+    other.execute(write, vec![]).await.unwrap();
+    let (outbox, marked) = (house.outbox.clone(), lease.clone());
+    let marking =
+        tokio::spawn(
+            async move { outbox.mark(marked.epoch, &marked.tracks, &["t".to_owned()]).await },
+        );
+    let waiting = "select count(*) from pg_stat_activity \
+         where wait_event_type = 'Lock' and query like '%key_marks%' \
+         and datname = current_database()";
+    loop {
+        let mut tx = house.store.begin_raw().await.unwrap();
+        let waiting = count(&tx.fetch(waiting, vec![]).await.unwrap());
+        tx.rollback().await.unwrap();
+        if waiting > 0 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    let renewed = tokio::time::timeout(MINUTE / 12, house.outbox.renew(lease.epoch, MINUTE)).await;
+    assert!(matches!(renewed, Ok(Ok(Renewed::Held))), "{renewed:?}");
+    other.rollback().await.unwrap();
+    marking.await.unwrap().unwrap();
+}
+
 async fn the_first_event_ever_is_read(house: House) {
     let mut lease = house.lease("a").await;
     assert!(house.advance(&mut lease, 10).await.is_empty());

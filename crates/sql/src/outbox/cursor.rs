@@ -47,6 +47,16 @@ pub(super) struct Since<'a> {
     pub(super) running_below: u64,
 }
 
+impl Since<'_> {
+    /// Whether a transaction may have been running that could have written since.
+    pub(super) fn is_anything_running(&self) -> bool {
+        let mut parts = self.running.splitn(3, ':').skip(1);
+        let xmax = parts.next().and_then(|xmax| xmax.parse().ok()).unwrap_or(0);
+        let list = parts.next().is_none_or(|list| !list.is_empty());
+        list || xmax < self.running_below
+    }
+}
+
 impl At {
     pub(super) fn parse(cursor: &Cursor) -> Result<Self, StoreError> {
         At::parse_text(&cursor.0)
@@ -138,6 +148,18 @@ impl Line {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_snapshot_says_whether_anything_was_running() {
+        let running = |running, running_below| {
+            Since { after: 0, running, running_below }.is_anything_running()
+        };
+        assert!(!running("1:1:", 1));
+        assert!(!running("956:956:", 956));
+        assert!(running("956:960:957,958", 960));
+        assert!(running("956:956:", 957), "it began after the snapshot and before the look");
+        assert!(running("no snapshot", 1));
+    }
 
     #[test]
     fn the_floor_rises_only_when_all_that_could_be_below_it_is_over() {

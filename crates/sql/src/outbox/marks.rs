@@ -73,15 +73,16 @@ async fn gather(
     shards: &[i64],
     topics: &[String],
 ) -> Result<(), StoreError> {
-    // Numbers that the marks do not cover, and the transactions that were running then. More than
-    // what was passed since does no harm, as long as all of it was passed.
+    // Numbers that the marks do not cover, and the transactions that were running then, if there
+    // were any: the planner would look for none of them in all that lies behind. More than what
+    // was passed since does no harm, as long as all of it was passed.
     const POSTGRES: &str = "insert into chapar.key_marks (ordering_key, topic, seq) \
          select o.ordering_key, o.topic, max(o.seq) from ( \
          (select o.ordering_key, o.topic, o.seq, o.xid, o.shard from chapar.outbox o \
              where o.seq > $1 and o.seq <= $2) \
          union all \
          (select o.ordering_key, o.topic, o.seq, o.xid, o.shard from chapar.outbox o \
-             where o.seq <= $1 \
+             where $10 and o.seq > $11 and o.seq <= $1 \
              and (o.xid = any((select array(select pg_snapshot_xip($3::text::pg_snapshot)))::xid8[]) \
                  or (o.xid >= (select pg_snapshot_xmax($3::text::pg_snapshot)) \
                      and o.xid < (select $4::text::xid8)))) \
@@ -107,7 +108,8 @@ async fn gather(
     }
     let at = At::parse(&track.cursor)?;
     let marked = At::parse_text(marked)?;
-    let Since { after, running, running_below } = marked.since();
+    let since = marked.since();
+    let Since { after, running, running_below } = since;
     // Nothing is visible in an empty snapshot.
     let window = at.window.as_ref().map_or("1:1:", |window| &window.upto);
     let args = vec![
@@ -120,6 +122,8 @@ async fn gather(
         (&at.seen).into(),
         at.after.into(),
         window.into(),
+        since.is_anything_running().into(),
+        marked.floor.into(),
     ];
     conn.execute(POSTGRES, args).await?;
     Ok(())

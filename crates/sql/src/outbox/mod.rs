@@ -157,8 +157,9 @@ impl Outbox for SqlOutbox {
     ) -> BoxFuture<'a, Result<(), OutboxError>> {
         Box::pin(self.within(async move {
             let mut tx = self.store.begin_relay().await.map_err(store)?;
-            guard(&mut tx.conn(), epoch).await?;
+            // The guard comes last: a renewal waits for it, and gathering takes a while.
             marks::mark(&mut tx.conn(), tracks, topics).await.map_err(store)?;
+            guard(&mut tx.conn(), epoch).await?;
             tx.commit().await.map_err(store)
         }))
     }

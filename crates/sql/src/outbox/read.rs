@@ -166,35 +166,51 @@ async fn window_rows(
     // Two ranges, each by its own index: numbers that were not given out at the last look, and
     // the transactions that were running then. Sub-selects make a snapshot's text be read once
     // and not for each row.
-    const READ: &str = "select o.seq, o.event_id, o.topic, o.tenant, o.ordering_key, o.headers, \
-             o.body, o.written_at, case when o.sealed then null else json_build_array( \
-             o.aggregate_type, o.aggregate_id, o.idempotency_key, o.correlation_id, \
-             o.causation_id)::text end, exists (select from chapar.outbox_parked) \
-         from ( \
-         (select * from chapar.outbox o where o.seq > $1 \
-             and not pg_visible_in_snapshot(o.xid, (select $3::text::pg_snapshot)) \
-             and pg_visible_in_snapshot(o.xid, (select $4::text::pg_snapshot)) \
-             and o.shard = any($5) order by o.seq limit $6) \
-         union all \
-         (select * from chapar.outbox o where o.seq > $2 and o.seq <= $7 \
-             and (o.xid = any((select array(select pg_snapshot_xip($3::text::pg_snapshot)))::xid8[]) \
-                 or (o.xid >= (select pg_snapshot_xmax($3::text::pg_snapshot)) \
+    macro_rules! new {
+        () => {
+            "(select * from chapar.outbox o where o.seq > $1 \
+                 and not pg_visible_in_snapshot(o.xid, (select $2::text::pg_snapshot)) \
+                 and pg_visible_in_snapshot(o.xid, (select $3::text::pg_snapshot)) \
+                 and o.shard = any($4) order by o.seq limit $5)"
+        };
+    }
+    macro_rules! rows {
+        ($from:expr) => {
+            concat!(
+                "select o.seq, o.event_id, o.topic, o.tenant, o.ordering_key, o.headers, \
+                     o.body, o.written_at, case when o.sealed then null else json_build_array( \
+                     o.aggregate_type, o.aggregate_id, o.idempotency_key, o.correlation_id, \
+                     o.causation_id)::text end, exists (select from chapar.outbox_parked) \
+                 from (",
+                $from,
+                ") o order by o.seq limit $5"
+            )
+        };
+    }
+    const NEW: &str = rows!(new!());
+    const NEW_AND_LATE: &str = rows!(concat!(
+        new!(),
+        " union all \
+         (select * from chapar.outbox o where o.seq > $6 and o.seq <= $7 \
+             and (o.xid = any((select array(select pg_snapshot_xip($2::text::pg_snapshot)))::xid8[]) \
+                 or (o.xid >= (select pg_snapshot_xmax($2::text::pg_snapshot)) \
                      and o.xid < (select $8::text::xid8))) \
-             and pg_visible_in_snapshot(o.xid, (select $4::text::pg_snapshot)) \
-             and o.shard = any($5) order by o.seq limit $6) \
-         ) o order by o.seq limit $6";
-    let rows = sqlx::query(READ)
+             and pg_visible_in_snapshot(o.xid, (select $3::text::pg_snapshot)) \
+             and o.shard = any($4) order by o.seq limit $5)"
+    ));
+    let floor = at.floor.max(at.after);
+    // Behind a backlog there is nothing to come late, and half as much to plan for each chunk.
+    let late = floor < at.seen_seq;
+    let mut query = sqlx::query(if late { NEW_AND_LATE } else { NEW })
         .bind(at.seen_seq.max(at.after))
-        .bind(at.floor.max(at.after))
         .bind(&at.seen)
         .bind(&window.upto)
         .bind(shards)
-        .bind(limit as i64)
-        .bind(at.seen_seq)
-        .bind(at.seen_xid.to_string())
-        .fetch_all(conn)
-        .await?;
-    Ok(rows)
+        .bind(limit as i64);
+    if late {
+        query = query.bind(floor).bind(at.seen_seq).bind(at.seen_xid.to_string());
+    }
+    Ok(query.fetch_all(conn).await?)
 }
 
 /// The columns are known: asking the driver for each type again costs a third of the reading.
