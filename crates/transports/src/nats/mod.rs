@@ -13,6 +13,7 @@
 //! `sync_interval: always`: after a power cut the last two minutes may be gone from a stream with
 //! one replica. [`Nats::connect`] warns unless [`NatsOptions::monitor`] proves otherwise.
 
+mod acks;
 mod bucket;
 mod durable;
 mod group;
@@ -37,8 +38,10 @@ use chapar_core::port::{
     BoxFuture, Difference, Features, Outgoing, ReadFrom, Reader, Receipt, SeekTo, Subscription,
     SubscriptionSpec, TopicSpec, Topology, Transport, TransportError,
 };
+use tokio::sync::{OnceCell, Semaphore};
 use tracing::warn;
 
+use self::acks::Acks;
 pub use self::secure::NatsLogin;
 pub use self::sync::Syncing;
 use self::topology::Domain;
@@ -130,6 +133,9 @@ impl NatsOptions {
                 )));
             }
         }
+        if self.max_ack_inflight == 0 {
+            return Err(setup("max_ack_inflight is 0; give at least 1".into()));
+        }
         Ok(())
     }
 }
@@ -148,7 +154,11 @@ struct Shared {
     /// What the server has refused us last. It says so beside the road: the request itself is
     /// never answered.
     violation: Arc<Mutex<Option<String>>>,
-    bucket: tokio::sync::OnceCell<async_nats::jetstream::kv::Store>,
+    bucket: OnceCell<async_nats::jetstream::kv::Store>,
+    /// Where acknowledgements arrive, once something is published.
+    acks: OnceCell<Acks>,
+    /// For publishes that wait for theirs.
+    room: Semaphore,
 }
 
 impl Nats {
@@ -185,16 +195,20 @@ impl Nats {
         };
         let connected = connect.connect(url).await;
         let client = connected.map_err(|error| options.login.explain(&error))?;
-        let context = ContextBuilder::new()
-            .timeout(options.timeout)
-            .ack_timeout(options.timeout)
-            .max_ack_inflight(options.max_ack_inflight)
-            .build(client.clone());
+        let context = ContextBuilder::new().timeout(options.timeout).build(client.clone());
         if !client.server_info().jetstream {
             return Err(setup("the NATS server has no JetStream; switch it on".into()));
         }
-        let (streams, bucket) = (Mutex::default(), tokio::sync::OnceCell::new());
-        let nats = Nats(Arc::new(Shared { client, context, options, streams, violation, bucket }));
+        let nats = Nats(Arc::new(Shared {
+            client,
+            context,
+            room: Semaphore::new(options.max_ack_inflight),
+            acks: OnceCell::new(),
+            options,
+            streams: Mutex::default(),
+            violation,
+            bucket: OnceCell::new(),
+        }));
         nats.warn_unless_synced().await;
         Ok(nats)
     }

@@ -1,26 +1,21 @@
 //! Publishing: many keys at a time, one message of a key.
 
 use std::borrow::Cow;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
+use async_nats::client::{PublishError, PublishErrorKind};
 use async_nats::connection::State;
-use async_nats::jetstream::context::{PublishAckFuture, PublishError, PublishErrorKind};
-use async_nats::jetstream::message::PublishMessage;
 use chapar_core::port::{Outgoing, Position, Receipt, TransportError};
 
+use super::acks::{Acks, Answer};
 use super::{Nats, lock, topology, unavailable, wire};
 use crate::waves::{Published, in_waves};
 
 /// A message whose acknowledgement is still to come.
 struct Sent<'r> {
-    ack: PublishAckFuture,
     route: Cow<'r, Route>,
     partition: u32,
-    size: usize,
 }
-
-/// The most of a batch that wait for their acknowledgement.
-const MOST_OPEN: usize = 1024;
 
 /// Where the messages of a topic go, found out once for a batch.
 #[derive(Clone)]
@@ -33,6 +28,14 @@ struct Route {
 impl Nats {
     /// Publishes a batch, of a key one message at a time.
     pub(super) async fn publish_all(&self, batch: Vec<Outgoing>) -> Vec<Published> {
+        let acks = self.0.acks.get_or_try_init(|| Acks::subscribe(&self.0.client)).await;
+        let acks = match acks {
+            Ok(acks) => acks,
+            Err(error) => {
+                let again = || TransportError::Unavailable(error.to_string());
+                return batch.iter().map(|_| Err(again())).collect();
+            }
+        };
         let mut routes = HashMap::new();
         for message in &batch {
             if !routes.contains_key(&message.topic)
@@ -41,28 +44,34 @@ impl Nats {
                 routes.insert(message.topic.clone(), route);
             }
         }
-        in_waves(batch, |wave| self.publish_wave(wave, &routes)).await
+        in_waves(batch, |wave| self.publish_wave(wave, acks, &routes)).await
     }
 
-    /// Sends one message after the other and then collects the acknowledgements, which come in
-    /// about the same order: that costs far less than a task for each message.
+    /// Sends the messages one after the other and then collects their acknowledgements.
     async fn publish_wave(
         &self,
-        batch: Vec<Outgoing>,
+        wave: Vec<Outgoing>,
+        acks: &Acks,
         routes: &HashMap<String, Route>,
     ) -> Vec<Published> {
-        let mut results = Vec::with_capacity(batch.len());
-        let mut open: VecDeque<Result<Sent<'_>, TransportError>> = VecDeque::new();
-        for message in batch {
-            if open.len() == MOST_OPEN
-                && let Some(sent) = open.pop_front()
-            {
-                results.push(self.acknowledged(sent).await);
+        let mut results = Vec::with_capacity(wave.len());
+        let mut wave = wave.into_iter().peekable();
+        while wave.peek().is_some() {
+            let some: Vec<_> = wave.by_ref().take(self.0.options.max_ack_inflight).collect();
+            // Closed never.
+            let _room = self.0.room.acquire_many(some.len() as u32).await;
+            let batch = acks.expect(some.len());
+            let mut sent = Vec::with_capacity(some.len());
+            for (n, message) in some.into_iter().enumerate() {
+                let result = self.send(message, batch.reply(n), routes).await;
+                if result.is_err() {
+                    batch.forget(n);
+                }
+                sent.push(result);
             }
-            open.push_back(self.send(message, routes).await);
-        }
-        for sent in open {
-            results.push(self.acknowledged(sent).await);
+            let answers = batch.answers(self.0.options.timeout).await;
+            let results_of = sent.into_iter().zip(answers);
+            results.extend(results_of.map(|(sent, answer)| self.acknowledged(sent?, answer)));
         }
         results
     }
@@ -83,6 +92,7 @@ impl Nats {
     async fn send<'r>(
         &self,
         message: Outgoing,
+        reply: String,
         routes: &'r HashMap<String, Route>,
     ) -> Result<Sent<'r>, TransportError> {
         let route = match routes.get(&message.topic) {
@@ -93,31 +103,18 @@ impl Nats {
         };
         let partition = topology::partition(&message, &self.0.options);
         let subject = topology::subject(&message.topic, partition);
-        let headers = wire::encode(&message.headers, &message.tenant, message.key.as_deref());
-        let size = message.body.len();
-        let publish = PublishMessage::build()
-            .headers(headers)
-            .message_id(message.id.to_string())
-            .payload(message.body);
-        match self.0.context.send_publish(subject, publish).await {
-            Ok(ack) => Ok(Sent { ack, route, partition, size }),
-            Err(error) => Err(self.publish_error(&route.domain, size, &error)),
+        let Outgoing { id, tenant, key, headers, body, .. } = message;
+        let named = wire::Named { id: id.to_string(), tenant, key };
+        let size = body.len();
+        let headers = wire::encode(headers, named);
+        let client = &self.0.client;
+        match client.publish_with_reply_and_headers(subject, reply, headers, body).await {
+            Ok(()) => Ok(Sent { route, partition }),
+            Err(error) => Err(self.not_sent(size, &error)),
         }
     }
 
-    async fn acknowledged(&self, sent: Result<Sent<'_>, TransportError>) -> Published {
-        let Sent { ack, route, partition, size } = sent?;
-        let ack = ack.await.map_err(|error| self.publish_error(&route.domain, size, &error))?;
-        let position = Position { partition: route.code | partition, offset: ack.sequence };
-        Ok(Receipt { position, duplicate: ack.duplicate })
-    }
-
-    fn publish_error(
-        &self,
-        domain: &topology::Domain,
-        size: usize,
-        error: &PublishError,
-    ) -> TransportError {
+    fn not_sent(&self, size: usize, error: &PublishError) -> TransportError {
         match error.kind() {
             PublishErrorKind::MaxPayloadExceeded => {
                 let most = self.0.client.server_info().max_payload;
@@ -126,12 +123,27 @@ impl Nats {
                      of {most}; raise max_payload there"
                 ))
             }
-            PublishErrorKind::StreamNotFound => {
-                // Gone, or not yet up after a restart: look again next time.
-                lock(&self.0.streams).remove(domain);
-                unavailable(error)
-            }
             _ => unavailable(error),
+        }
+    }
+
+    fn acknowledged(&self, sent: Sent<'_>, answer: Option<Answer>) -> Published {
+        let Sent { route, partition } = sent;
+        match answer {
+            Some(Answer::Stored { sequence, duplicate }) => {
+                let position = Position { partition: route.code | partition, offset: sequence };
+                Ok(Receipt { position, duplicate })
+            }
+            Some(Answer::NoStream) => {
+                // Gone, or not yet up after a restart: look again next time.
+                lock(&self.0.streams).remove(&route.domain);
+                Err(TransportError::Unavailable("no stream takes the message".into()))
+            }
+            Some(Answer::Refused(why)) => Err(TransportError::Unavailable(why)),
+            None => {
+                let silent = "timed out: the server has not acknowledged the message";
+                Err(TransportError::Unavailable(silent.into()))
+            }
         }
     }
 }

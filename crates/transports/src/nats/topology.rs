@@ -52,10 +52,12 @@ pub(super) fn partition(message: &Outgoing, options: &NatsOptions) -> u32 {
     if let Some(own) = options.own_partitions.get(&message.tenant) {
         return *own;
     }
-    let id = message.id.to_string();
-    let key = message.key.as_deref().unwrap_or(&id);
     // The hash of `sql:`, so that a key has one home whichever transport carries it.
-    u32::from(Sha256::digest(key.as_bytes())[0] % 64) % options.partitions
+    let hash = match &message.key {
+        Some(key) => Sha256::digest(key.as_bytes()),
+        None => Sha256::digest(message.id.to_string().as_bytes()),
+    };
+    u32::from(hash[0] % 64) % options.partitions
 }
 
 pub(super) fn subject(topic: &str, partition: u32) -> String {
