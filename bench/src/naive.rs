@@ -1,5 +1,5 @@
-//! The relay as the seeds write it: rows by their time, locked and skipped, published one after
-//! the other, marked one by one. Kept to be compared with.
+//! The relays as two of the seeds write them, kept to be compared with. Both read rows by their
+//! time and publish them one after the other.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,18 @@ use async_nats::HeaderMap;
 use async_nats::jetstream::Context;
 use sqlx::{Connection, PgConnection, Row};
 
-const BATCH: i64 = 256;
+/// Whose relay.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Seed {
+    /// The hotel's: 256 rows, locked and skipped, each marked when it is acknowledged; it never
+    /// waits.
+    Hotel,
+    /// The bank's: every 100 ms, 100 rows, marked together.
+    Bank,
+}
+
+/// How often the bank's looks.
+const TICK: Duration = Duration::from_millis(100);
 const SUBJECT: &str = "naive.event";
 
 /// Makes its table and puts `rows` events of `body` into it.
@@ -36,16 +47,17 @@ pub(crate) async fn prepare(store: &str, rows: i64, body: &str) -> Result<()> {
     Ok(())
 }
 
-/// Relays for a while; returns events per second. With a `tick` it sleeps between batches.
+/// Relays for a while; returns events per second.
 pub(crate) async fn relay(
     store: &str,
     context: &Context,
     time: Duration,
-    tick: Option<Duration>,
+    seed: Seed,
 ) -> Result<f64> {
     const READ: &str = "select id::text, ordering_key, envelope::text, tenant_id from naive.outbox \
         where published_at is null order by occurred_at limit $1 for update skip locked";
-    const MARK: &str = "update naive.outbox set published_at = now() where id = $1::text::uuid";
+    const MARK: &str = "update naive.outbox set published_at = now() \
+        where id = any($1::text[]::uuid[])";
     let stream = async_nats::jetstream::stream::Config {
         name: "NAIVE".into(),
         subjects: vec![SUBJECT.into()],
@@ -54,12 +66,22 @@ pub(crate) async fn relay(
     let _ = context.delete_stream("NAIVE").await;
     context.create_stream(stream).await?;
     let mut conn = PgConnection::connect(store).await?;
+    // It ticks on while a batch is published, as a ticker does.
+    let mut ticks = tokio::time::interval(TICK);
     let began = Instant::now();
     let mut published = 0u64;
     while began.elapsed() < time {
+        let (batch, marked_together) = match seed {
+            Seed::Hotel => (256i64, false),
+            Seed::Bank => {
+                ticks.tick().await;
+                (100, true)
+            }
+        };
         let mut tx = conn.begin().await?;
-        let rows = sqlx::query(READ).bind(BATCH).fetch_all(&mut *tx).await?;
+        let rows = sqlx::query(READ).bind(batch).fetch_all(&mut *tx).await?;
         anyhow::ensure!(!rows.is_empty(), "the naive relay has run out of rows");
+        let mut unmarked: Vec<String> = Vec::new();
         for row in rows {
             let id: String = row.try_get(0)?;
             let envelope: String = row.try_get(2)?;
@@ -69,13 +91,17 @@ pub(crate) async fn relay(
             headers.insert("orderingKey", row.try_get::<&str, _>(1)?);
             let sent = context.publish_with_headers(SUBJECT, headers, envelope.into()).await?;
             sent.await.context("the broker did not acknowledge")?;
-            sqlx::query(MARK).bind(id).execute(&mut *tx).await?;
             published += 1;
+            unmarked.push(id);
+            if !marked_together {
+                sqlx::query(MARK).bind(&unmarked).execute(&mut *tx).await?;
+                unmarked.clear();
+            }
+        }
+        if marked_together {
+            sqlx::query(MARK).bind(&unmarked).execute(&mut *tx).await?;
         }
         tx.commit().await?;
-        if let Some(tick) = tick {
-            tokio::time::sleep(tick).await;
-        }
     }
     let rate = published as f64 / began.elapsed().as_secs_f64();
     conn.close().await?;

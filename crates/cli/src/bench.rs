@@ -185,7 +185,7 @@ pub(crate) struct Relay {
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     events: i64,
 
-    /// How long the naive relay runs in each round, in seconds.
+    /// How long each of the seeds' relays runs in each round, in seconds.
     #[arg(long, value_name = "S", default_value_t = 20)]
     naive_seconds: u64,
 

@@ -46,9 +46,9 @@ impl Default for Plan {
         Plan {
             retry: RetryPolicy::outbox(),
             ordered_in_flight: false,
-            chunk_rows: 500,
+            chunk_rows: 1000,
             chunks: 4,
-            bytes: 4 << 20,
+            bytes: 8 << 20,
             poll: (Duration::from_millis(1), Duration::from_millis(50)),
             checkpoint_every: Duration::from_millis(200),
             mark_every: None,
