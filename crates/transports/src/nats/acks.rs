@@ -98,16 +98,19 @@ impl Batch<'_> {
         self.waiting.missing_one(&mut lock(&self.waiting.answers), message);
     }
 
-    /// What was said of each message until all are answered, or for this long.
+    /// What was said of each message, once all are answered or nothing more has come for this
+    /// long.
     pub(super) async fn answers(self, patience: Duration) -> Vec<Option<Answer>> {
-        let complete = async {
-            while lock(&self.waiting.answers).missing > 0 {
-                self.waiting.complete.notified().await;
+        let mut missing = usize::MAX;
+        loop {
+            let still = lock(&self.waiting.answers).missing;
+            if still == 0 || still == missing {
+                return std::mem::take(&mut lock(&self.waiting.answers).of);
             }
-        };
-        // Whether all have come is seen from what is there.
-        let _ = tokio::time::timeout(patience, complete).await;
-        std::mem::take(&mut lock(&self.waiting.answers).of)
+            missing = still;
+            // Whether all have come is seen from what is there.
+            let _ = tokio::time::timeout(patience, self.waiting.complete.notified()).await;
+        }
     }
 }
 
@@ -180,5 +183,66 @@ fn answer(reply: &Message) -> Answer {
         }
         Ok(Said { seq: Some(sequence), duplicate, .. }) => Answer::Stored { sequence, duplicate },
         _ => Answer::Refused("the server's acknowledgement cannot be read".into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn reply(payload: &'static str, status: Option<StatusCode>) -> Message {
+        Message {
+            subject: "_INBOX.a.7.2".into(),
+            reply: None,
+            payload: payload.into(),
+            headers: None,
+            status,
+            description: None,
+            length: payload.len(),
+        }
+    }
+
+    #[test]
+    fn an_acknowledgement_is_read_and_anything_else_is_none() {
+        let said = |payload| answer(&reply(payload, None));
+        let stored = |duplicate| Answer::Stored { sequence: 5, duplicate };
+        assert_eq!(said(r#"{"stream":"S","seq":5}"#), stored(false));
+        assert_eq!(said(r#"{"stream":"S","domain":"d","seq":5,"duplicate":true}"#), stored(true));
+        let full = r#"{"error":{"code":400,"err_code":10077,"description":"full"},"seq":0}"#;
+        assert_eq!(said(full), Answer::Refused("full (10077)".into()));
+        for garbage in ["", "{", "[]", "{}", "\u{0}", r#"{"seq":-1}"#, r#"{"seq":"5"}"#] {
+            assert!(matches!(said(garbage), Answer::Refused(_)), "{garbage}");
+        }
+        assert_eq!(answer(&reply("", Some(StatusCode::NO_RESPONDERS))), Answer::NoStream);
+    }
+
+    #[test]
+    fn a_reply_is_for_the_message_that_its_subject_names() {
+        let prefix = "_INBOX.a.".len();
+        assert_eq!(place("_INBOX.a.7.2", prefix), Some((7, 2)));
+        for other in ["_INBOX.a.7", "_INBOX.a.7.x", "_INBOX.a.-1.2", "_INB", ""] {
+            assert_eq!(place(other, prefix), None, "{other}");
+        }
+    }
+
+    #[tokio::test]
+    async fn what_is_not_answered_is_given_up_when_nothing_more_comes() {
+        let answers = Mutex::new(Answers { of: vec![None, None, None, None], missing: 4 });
+        let waiting = Arc::new(Waiting { answers, complete: Notify::new() });
+        let acks = Acks {
+            inbox: String::new(),
+            open: Arc::default(),
+            next: AtomicU64::new(0),
+            _reader: JoinSet::new(),
+        };
+        let batch = Batch { acks: &acks, number: 0, waiting: waiting.clone() };
+        batch.forget(3);
+        waiting.answered(1, Answer::NoStream);
+        waiting.answered(1, Answer::Refused("again".into()));
+        waiting.answered(9, Answer::NoStream);
+        let answers = batch.answers(Duration::from_millis(10)).await;
+        assert_eq!(answers, [None, Some(Answer::NoStream), None, None]);
+        // Too late, and for nobody.
+        waiting.answered(0, Answer::NoStream);
     }
 }
