@@ -145,8 +145,8 @@ impl Conn<'_> {
         Ok(ids)
     }
 
-    /// One event, as most transactions have: by one plain statement, unless somebody holds its
-    /// key or the intent is an old one.
+    /// One event, as most transactions have: by one plain statement, unless it has an intent or
+    /// somebody holds its key.
     async fn append_one(&mut self, event: &Append) -> Result<String, StoreError> {
         match self.append_undisturbed(event).await? {
             true => Ok(event.event_id.clone()),
@@ -171,37 +171,25 @@ impl Conn<'_> {
                 )
             };
         }
-        macro_rules! locked {
-            () => {
-                "with locked as materialized (select pg_current_xact_id() as xid \
-                 where pg_try_advisory_xact_lock_shared(7526764, $5::smallint) \
-                 and pg_try_advisory_xact_lock(hashtextextended($4, 0)))"
-            };
-        }
         const UNORDERED: &str = insert!(
             "with begun as materialized (select pg_current_xact_id() as xid)",
             "begun where begun.xid is not null"
         );
-        const ORDERED: &str = insert!(locked!(), "locked");
-        const WITH_INTENT: &str = insert!(
-            concat!(
-                locked!(),
-                ", claimed as (insert into chapar.idempotency \
-                 (tenant, topic, key, event_id, payload_hash) \
-                 select $2, $3, $8, $1, $13::bytea from locked \
-                 on conflict do nothing returning event_id)"
-            ),
-            "claimed"
+        const ORDERED: &str = insert!(
+            "with locked as materialized (select pg_current_xact_id() as xid \
+             where pg_try_advisory_xact_lock_shared(7526764, $5::smallint) \
+             and pg_try_advisory_xact_lock(hashtextextended($4, 0)))",
+            "locked"
         );
         let Conn::Postgres(conn) = self else { return Ok(false) };
         let statement = match (&event.ordering_key, &event.idempotency_key) {
             (None, None) => UNORDERED,
             (Some(_), None) => ORDERED,
-            (Some(_), Some(_)) => WITH_INTENT,
-            // Only the function gives up waiting for another transaction with the same intent.
-            (None, Some(_)) => return Ok(false),
+            // Another transaction may hold the intent, under this key or any other: only the
+            // function gives up waiting for it.
+            (_, Some(_)) => return Ok(false),
         };
-        let mut query = sqlx::query(statement)
+        let query = sqlx::query(statement)
             .bind(&event.event_id)
             .bind(&event.tenant)
             .bind(&event.topic)
@@ -214,9 +202,6 @@ impl Conn<'_> {
             .bind(&event.causation_id)
             .bind(&event.headers)
             .bind(&*event.body);
-        if event.idempotency_key.is_some() {
-            query = query.bind(event.payload_hash.as_slice());
-        }
         Ok(query.execute(&mut **conn).await?.rows_affected() == 1)
     }
 

@@ -190,6 +190,27 @@ async fn a_key_that_is_held_too_long_is_a_retryable_error() {
     free.conn().append(&[unordered]).await.expect("what is unordered waits for nobody");
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_intent_that_is_held_too_long_is_a_retryable_error_under_any_key() {
+    let server = need!(servers::postgres());
+    let (store, _database) = postgres(&server).await;
+    let mut tx = store.begin_raw().await.unwrap();
+    let shorter = "alter function chapar.append set lock_timeout = '100ms'";
+    tx.execute(shorter, vec![]).await.unwrap();
+    tx.commit().await.unwrap();
+    let mut holder = store.begin("acme").await.unwrap();
+    holder.conn().append(&[event("k", 1, Some("intent"))]).await.unwrap();
+    for key in [Some("other"), None] {
+        let mut late = event("l", 2, Some("intent"));
+        late.ordering_key = key.map(str::to_owned);
+        let mut tx = store.begin("acme").await.unwrap();
+        let patience = Duration::from_secs(30);
+        let refused = tokio::time::timeout(patience, tx.conn().append(&[late])).await;
+        let refused = refused.expect("it gives up by itself").unwrap_err();
+        assert!(refused.is_retryable(), "{refused}");
+    }
+}
+
 async fn until_somebody_waits(store: &Store) {
     let waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted";
     loop {
