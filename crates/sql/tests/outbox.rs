@@ -200,60 +200,6 @@ async fn marks_are_those_of_what_was_passed_and_not_of_what_was_read_ahead() {
     }
 }
 
-impl House {
-    /// How many rows of the outbox were read, once that is at least `least`: a connection tells
-    /// once a second, with the transaction that it has next.
-    async fn rows_read(&self, lease: &Lease, least: i64) -> i64 {
-        const READ: &str = "select sum(coalesce(idx_tup_fetch, 0) + seq_tup_read)::bigint \
-             from pg_stat_user_tables where relname like 'outbox\\_%'";
-        loop {
-            self.outbox.renew(lease.epoch, MINUTE).await.unwrap();
-            self.outbox.read(&lease.tracks, 1).await.unwrap();
-            let mut tx = self.store.begin_raw().await.unwrap();
-            let read = count(&tx.fetch(READ, vec![]).await.unwrap());
-            tx.rollback().await.unwrap();
-            if read >= least {
-                return read;
-            }
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn writing_marks_reads_what_was_passed_since_and_not_what_lies_behind() {
-    let server = need!(servers::postgres());
-    let house = House::postgres(&server).await;
-    let mut lease = house.lease("a").await;
-    house.marks(&lease, &Marks::new()).await;
-    let mut tx = house.store.begin_engine().await.unwrap();
-    bulk(&mut tx, 100_000).await;
-    tx.commit().await.unwrap();
-    let mut tx = house.store.begin_raw().await.unwrap();
-    tx.execute("analyze chapar.outbox", vec![]).await.unwrap();
-    tx.commit().await.unwrap();
-    // One window stays open all the time.
-    for _ in 0..8 {
-        assert_eq!(house.advance(&mut lease, 10_000).await.len(), 10_000);
-    }
-    house.marks(&lease, &Marks::new()).await;
-    let mut steps = Vec::new();
-    for _ in 0..4 {
-        assert_eq!(house.advance(&mut lease, 1000).await.len(), 1000);
-        steps.push(lease.clone());
-    }
-    let mut read = house.rows_read(&lease, 80_000 + 84_000).await;
-    let mut least = i64::MAX;
-    for step in &steps {
-        house.marks(step, &Marks::new()).await;
-        let now = house.rows_read(&lease, read + 1000).await;
-        least = least.min(now - read);
-        read = now;
-    }
-    // The least, for connections may tell of what came before only now.
-    assert!(least < 10_000, "{least} rows were read for the marks of 1000");
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lease_is_renewed_while_marks_are_being_written() {
     let server = need!(servers::postgres());
