@@ -295,19 +295,13 @@ create function chapar.open_window(
 language plpgsql
 as $$
 #variable_conflict use_column
-declare
-    running constant xid8[] := array(select pg_snapshot_xip(open_window.seen));
 begin
     if not exists (
         select from chapar.outbox o
         where o.seq > open_window.seen_seq and o.shard = any(open_window.shards)
           and not pg_visible_in_snapshot(o.xid, open_window.seen)
     ) and not exists (
-        select from chapar.outbox o
-        where o.seq > open_window.floor_seq and o.seq <= open_window.seen_seq
-          and (o.xid = any(running)
-               or (o.xid >= pg_snapshot_xmax(open_window.seen) and o.xid < open_window.seen_xid))
-          and o.shard = any(open_window.shards)
+        select from chapar.come_late(open_window.seen, open_window.seen_xid, open_window.floor_seq)
     ) then
         return;
     end if;
@@ -317,6 +311,61 @@ begin
     open_window.snapshot := pg_current_snapshot();
     open_window.top := (select s.last_value from chapar.outbox_seq s);
     return next;
+end
+$$;
+
+-- The transactions that were running at a look and whose rows can be seen by now. It goes from
+-- each id to the next one that has written anything, which one index answers whatever the planner
+-- believes: asked for rows of certain transactions, it may read all rows instead, and does so at
+-- each look for as long as any transaction stays open on the server.
+create function chapar.come_late(seen pg_snapshot, seen_xid xid8, floor_seq bigint) returns setof xid8
+language plpgsql stable
+as $$
+#variable_conflict use_column
+declare
+    running xid8;
+    written xid8;
+begin
+    for running in select pg_snapshot_xip(come_late.seen) loop
+        -- Nothing was written from the last one asked for up to this.
+        continue when written > running;
+        written := (select o.xid from chapar.outbox o where o.seq > come_late.floor_seq and o.xid >= running
+                    order by o.xid limit 1);
+        exit when written is null;
+        if written = running then
+            return next written;
+        end if;
+    end loop;
+    written := (select o.xid from chapar.outbox o
+                where o.seq > come_late.floor_seq and o.xid >= pg_snapshot_xmax(come_late.seen)
+                order by o.xid limit 1);
+    while written < come_late.seen_xid loop
+        return next written;
+        written := (select o.xid from chapar.outbox o where o.seq > come_late.floor_seq and o.xid > written
+                    order by o.xid limit 1);
+    end loop;
+end
+$$;
+
+-- Between which numbers their rows lie, up to the last number that was given out at that look:
+-- above `after`, and not above `upto`. Looked at behind the snapshot of a window, it covers all
+-- that the window can see.
+create function chapar.late_span(
+    seen pg_snapshot, seen_xid xid8, seen_seq bigint, floor_seq bigint, out after bigint, out upto bigint
+)
+language plpgsql stable
+as $$
+declare
+    late constant xid8[] := array(select chapar.come_late(seen, seen_xid, floor_seq));
+begin
+    if cardinality(late) > 0 then
+        -- The planner would look for the least and the greatest number from either end.
+        select min(o.seq) - 1, max(o.seq) into after, upto
+        from (select o.seq from chapar.outbox o where o.seq > floor_seq and o.xid = any(late) offset 0) o
+        where o.seq <= seen_seq;
+    end if;
+    after := coalesce(after, 0);
+    upto := coalesce(upto, 0);
 end
 $$;
 

@@ -22,6 +22,11 @@ pub(super) struct At {
     pub(super) window: Option<Window>,
     #[serde(default)]
     pub(super) after: i64,
+    /// Of the numbers that were given out at `seen`, those the window can see and `seen` could
+    /// not are above the first of these and not above the second. Without them, they may be
+    /// anywhere above the floor.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) late: Option<(i64, i64)>,
     /// Nothing at or below it will ever appear again.
     pub(super) floor: i64,
     /// The floor rises to `floor_next` once all transactions below this id are over.
@@ -47,14 +52,12 @@ pub(super) struct Since<'a> {
     pub(super) running_below: u64,
 }
 
-impl Since<'_> {
-    /// Whether a transaction may have been running that could have written since.
-    pub(super) fn is_anything_running(&self) -> bool {
-        let mut parts = self.running.splitn(3, ':').skip(1);
-        let xmax = parts.next().and_then(|xmax| xmax.parse().ok()).unwrap_or(0);
-        let list = parts.next().is_none_or(|list| !list.is_empty());
-        list || xmax < self.running_below
-    }
+/// Whether a transaction below the id `below` was running in a snapshot.
+fn is_anything_running(snapshot: &str, below: u64) -> bool {
+    let mut parts = snapshot.splitn(3, ':').skip(1);
+    let xmax = parts.next().and_then(|xmax| xmax.parse().ok()).unwrap_or(0);
+    let list = parts.next().is_none_or(|list| !list.is_empty());
+    list || xmax < below
 }
 
 impl At {
@@ -79,6 +82,17 @@ impl At {
                 Since { after: self.seen_seq, running: &self.seen, running_below: self.seen_xid }
             }
         }
+    }
+
+    /// Whether anything may have been written since that has a number which was given out then.
+    pub(super) fn may_come_late(&self) -> bool {
+        self.floor < self.seen_seq && is_anything_running(&self.seen, self.seen_xid)
+    }
+
+    /// The numbers among which to look for what comes late: above the first, up to the second.
+    pub(super) fn late(&self) -> (i64, i64) {
+        let (after, upto) = self.late.unwrap_or((self.floor, self.seen_seq));
+        (after.max(self.floor).max(self.after), upto.min(self.seen_seq))
     }
 
     /// No row behind this cursor has a higher number.
@@ -115,6 +129,7 @@ impl At {
         self.seen_seq = window.upto_seq;
         self.seen_top = window.upto_top;
         self.after = 0;
+        self.late = None;
     }
 }
 
@@ -151,14 +166,12 @@ mod tests {
 
     #[test]
     fn a_snapshot_says_whether_anything_was_running() {
-        let running = |running, running_below| {
-            Since { after: 0, running, running_below }.is_anything_running()
-        };
-        assert!(!running("1:1:", 1));
-        assert!(!running("956:956:", 956));
-        assert!(running("956:960:957,958", 960));
-        assert!(running("956:956:", 957), "it began after the snapshot and before the look");
-        assert!(running("no snapshot", 1));
+        assert!(!is_anything_running("1:1:", 1));
+        assert!(!is_anything_running("956:956:", 956));
+        assert!(is_anything_running("956:960:957,958", 960));
+        let began = "it began after the snapshot and before the look";
+        assert!(is_anything_running("956:956:", 957), "{began}");
+        assert!(is_anything_running("no snapshot", 1));
     }
 
     #[test]

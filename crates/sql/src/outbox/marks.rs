@@ -73,19 +73,20 @@ async fn gather(
     shards: &[i64],
     topics: &[String],
 ) -> Result<(), StoreError> {
-    // Numbers that the marks do not cover, and the transactions that were running then, if there
-    // were any: the planner would look for none of them in all that lies behind. More than what
-    // was passed since does no harm, as long as all of it was passed.
-    const POSTGRES: &str = "insert into chapar.key_marks (ordering_key, topic, seq) \
+    // Numbers that the marks do not cover, and transactions that were running then and have
+    // written. More than what was passed since does no harm, as long as all of it was passed.
+    // The second part is not looked at when there are none of them, and by them alone otherwise:
+    // its upper bound would have the planner read all that lies behind.
+    const POSTGRES: &str = "with late as materialized (select array( \
+             select chapar.come_late($3::text::pg_snapshot, $4::text::xid8, $10)) as ids) \
+         insert into chapar.key_marks (ordering_key, topic, seq) \
          select o.ordering_key, o.topic, max(o.seq) from ( \
          (select o.ordering_key, o.topic, o.seq, o.xid, o.shard from chapar.outbox o \
              where o.seq > $1 and o.seq <= $2) \
          union all \
          (select o.ordering_key, o.topic, o.seq, o.xid, o.shard from chapar.outbox o \
-             where $10 and o.seq > $11 and o.seq <= $1 \
-             and (o.xid = any((select array(select pg_snapshot_xip($3::text::pg_snapshot)))::xid8[]) \
-                 or (o.xid >= (select pg_snapshot_xmax($3::text::pg_snapshot)) \
-                     and o.xid < (select $4::text::xid8)))) \
+             where (select cardinality(ids) > 0 from late) \
+             and o.seq > $10 and o.seq + 0 <= $1 and o.xid = any((select ids from late)::xid8[])) \
          ) o where o.ordering_key is not null and o.shard = any($5) and o.topic = any($6) \
          and (pg_visible_in_snapshot(o.xid, (select $7::text::pg_snapshot)) \
              or (o.seq <= $8 and pg_visible_in_snapshot(o.xid, (select $9::text::pg_snapshot)))) \
@@ -108,8 +109,7 @@ async fn gather(
     }
     let at = At::parse(&track.cursor)?;
     let marked = At::parse_text(marked)?;
-    let since = marked.since();
-    let Since { after, running, running_below } = since;
+    let Since { after, running, running_below } = marked.since();
     // Nothing is visible in an empty snapshot.
     let window = at.window.as_ref().map_or("1:1:", |window| &window.upto);
     let args = vec![
@@ -122,7 +122,6 @@ async fn gather(
         (&at.seen).into(),
         at.after.into(),
         window.into(),
-        since.is_anything_running().into(),
         marked.floor.into(),
     ];
     conn.execute(POSTGRES, args).await?;

@@ -68,8 +68,9 @@ async fn on_postgres(
     }
     for (track, mut at, shards) in places {
         // One look for all that have nothing open brings them to the same place.
-        if at.window.is_none() {
+        if at.window.is_none() && opened.is_some() {
             at.window.clone_from(&opened);
+            at.late = Some(late(conn, &at).await?);
         }
         if let Some(window) = &at.window
             && room > 0
@@ -156,6 +157,23 @@ async fn open(
     }))
 }
 
+/// Where rows are that come late. It has to be asked behind the window's snapshot.
+async fn late(conn: &mut PgConnection, at: &At) -> Result<(i64, i64), StoreError> {
+    const SPAN: &str = "select after, upto \
+         from chapar.late_span($1::text::pg_snapshot, $2::text::xid8, $3, $4)";
+    if !at.may_come_late() {
+        return Ok((0, 0));
+    }
+    let row = sqlx::query(SPAN)
+        .bind(&at.seen)
+        .bind(at.seen_xid.to_string())
+        .bind(at.seen_seq)
+        .bind(at.floor)
+        .fetch_one(conn)
+        .await?;
+    Ok((row.try_get(0)?, row.try_get(1)?))
+}
+
 async fn window_rows(
     conn: &mut PgConnection,
     at: &At,
@@ -198,9 +216,9 @@ async fn window_rows(
              and pg_visible_in_snapshot(o.xid, (select $3::text::pg_snapshot)) \
              and o.shard = any($4) order by o.seq limit $5)"
     ));
-    let floor = at.floor.max(at.after);
-    // Behind a backlog there is nothing to come late, and half as much to plan for each chunk.
-    let late = floor < at.seen_seq;
+    // Where nothing comes late there is half as much to plan for each chunk.
+    let (after, upto) = at.late();
+    let late = after < upto;
     let mut query = sqlx::query(if late { NEW_AND_LATE } else { NEW })
         .bind(at.seen_seq.max(at.after))
         .bind(&at.seen)
@@ -208,7 +226,7 @@ async fn window_rows(
         .bind(shards)
         .bind(limit as i64);
     if late {
-        query = query.bind(floor).bind(at.seen_seq).bind(at.seen_xid.to_string());
+        query = query.bind(after).bind(upto).bind(at.seen_xid.to_string());
     }
     Ok(query.fetch_all(conn).await?)
 }

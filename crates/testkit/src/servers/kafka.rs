@@ -240,6 +240,8 @@ fn java(site: &Site) -> Command {
     let mut command = Command::new("java");
     // A short life in a small heap: one compiler, one collector thread.
     command.args(["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]);
+    // What the JVM unpacks or maps goes away with the server's folder, also when it is killed.
+    command.arg(format!("-Djava.io.tmpdir={}", site.dir.display())).arg("-XX:-UsePerfData");
     command
         .args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=warn", "-cp"])
         .arg(classpath(&site.found.path));

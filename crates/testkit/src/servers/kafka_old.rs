@@ -86,7 +86,7 @@ impl recipe::Recipe for Recipe {
     fn command(&self, site: &Site) -> Command {
         const BOTH: &str = r#"
             java="java -Xmx128m -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-            java="$java -Dlog4j.configuration=file:log4j.properties"
+            java="$java -Dlog4j.configuration=file:log4j.properties -Djava.io.tmpdir=$PWD -XX:-UsePerfData"
             $java -cp "$0" org.apache.zookeeper.server.quorum.QuorumPeerMain keeper.properties &
             exec $java -cp "$0" kafka.Kafka server.properties
         "#;
