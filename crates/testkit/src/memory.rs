@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use chapar_core::machine::flight::Flight;
+use chapar_core::machine::flight::{Flight, Key};
 use chapar_core::port::{
     BoxFuture, Delivery, Features, Outgoing, Position, Receipt, SeekTo, Subscription,
     SubscriptionSpec, Token, TopicSpec, Transport, TransportError,
@@ -278,8 +278,9 @@ impl Part {
             let space = self.spec.max_in_flight.saturating_sub(flight.waiting());
             for delivery in fresh.take(space) {
                 let offset = delivery.token.position.offset;
+                let key = delivery.key.as_deref().map(Key::of);
                 match group.topics.contains(&delivery.topic) {
-                    true => flight.push(offset, delivery.key.clone(), delivery.clone()),
+                    true => flight.push(offset, key, delivery.clone()),
                     false => flight.skip_to(offset),
                 }
             }

@@ -5,51 +5,58 @@
 //! subscription that has seen both. What escapes both (another process published it, and another
 //! reads it) meets the consumer's inbox.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// The last so many keys, each with something about it, for no longer than a window of time.
+/// At most so many keys, of which the later half is certainly there, each with something about it,
+/// for no longer than a window of time.
+///
+/// Keys go into a fresh half until it is full. Then it becomes the old half, and what was in that
+/// is forgotten at once: this is in the way of every message, and cheaper than to forget one key
+/// for each.
 #[derive(Debug)]
 pub(crate) struct Recent<K, T> {
     most: usize,
-    window: Duration,
-    known: HashMap<K, (T, Instant)>,
-    order: VecDeque<(K, Instant)>,
+    /// Without one, the clock is not asked.
+    window: Option<Duration>,
+    fresh: Half<K, T>,
+    old: Half<K, T>,
 }
 
-impl<K: Hash + Eq + Clone, T> Recent<K, T> {
-    pub(crate) fn new(most: usize, window: Duration) -> Self {
-        Recent { most, window, known: HashMap::new(), order: VecDeque::new() }
+type Half<K, T> = HashMap<K, (T, Option<Instant>)>;
+
+impl<K: Hash + Eq, T> Recent<K, T> {
+    pub(crate) fn new(most: usize, window: Option<Duration>) -> Self {
+        Recent { most, window, fresh: HashMap::new(), old: HashMap::new() }
     }
 
     pub(crate) fn get(&self, key: &K) -> Option<&T> {
-        self.get_at(key, Instant::now())
+        self.get_at(key, self.window.map(|_| Instant::now()))
     }
 
     pub(crate) fn put(&mut self, key: K, value: T) {
-        self.put_at(key, value, Instant::now());
+        self.put_at(key, value, self.window.map(|_| Instant::now()));
     }
 
-    fn get_at(&self, key: &K, now: Instant) -> Option<&T> {
-        let (value, at) = self.known.get(key)?;
-        (now.saturating_duration_since(*at) < self.window).then_some(value)
+    fn get_at(&self, key: &K, now: Option<Instant>) -> Option<&T> {
+        let (value, at) = self.fresh.get(key).or_else(|| self.old.get(key))?;
+        let in_time = match (self.window, at, now) {
+            (Some(window), Some(at), Some(now)) => now.saturating_duration_since(*at) < window,
+            _ => true,
+        };
+        in_time.then_some(value)
     }
 
-    fn put_at(&mut self, key: K, value: T, now: Instant) {
-        self.known.insert(key.clone(), (value, now));
-        self.order.push_back((key, now));
-        while let Some((first, at)) = self.order.front() {
-            let fresh = now.saturating_duration_since(*at) < self.window;
-            if self.order.len() <= self.most && fresh {
-                break;
-            }
-            // One that was put again since stays.
-            if self.known.get(first).is_some_and(|(_, latest)| latest == at) {
-                self.known.remove(first);
-            }
-            self.order.pop_front();
+    fn put_at(&mut self, key: K, value: T, at: Option<Instant>) {
+        if self.most == 0 {
+            return;
         }
+        if self.fresh.len() >= self.most.div_ceil(2) {
+            std::mem::swap(&mut self.fresh, &mut self.old);
+            self.fresh.clear();
+        }
+        self.fresh.insert(key, (value, at));
     }
 }
 
@@ -61,24 +68,25 @@ mod tests {
     fn a_value_is_known_for_its_window_and_no_longer() {
         let second = Duration::from_secs(1);
         let start = Instant::now();
-        let mut recent = Recent::new(1000, second * 10);
-        recent.put_at(1, "a", start + second);
-        assert_eq!(recent.get_at(&1, start + second * 10), Some(&"a"));
-        assert_eq!(recent.get_at(&1, start + second * 11), None);
-        recent.put_at(1, "b", start + second * 9);
-        recent.put_at(2, "c", start + second * 12);
-        assert_eq!(recent.get_at(&1, start + second * 12), Some(&"b"), "put again, it stays");
+        let at = |seconds| Some(start + second * seconds);
+        let mut recent = Recent::new(1, Some(second * 10));
+        recent.put_at(1, "a", at(1));
+        assert_eq!(recent.get_at(&1, at(10)), Some(&"a"));
+        assert_eq!(recent.get_at(&1, at(11)), None);
+        recent.put_at(1, "b", at(9));
+        assert_eq!(recent.get_at(&1, at(12)), Some(&"b"), "put again, it stays");
     }
 
     #[test]
-    fn the_oldest_is_forgotten_first() {
-        let mut recent = Recent::new(2, Duration::MAX);
-        for number in 1..=3 {
+    fn the_later_half_is_known_and_no_more_than_all() {
+        let mut recent = Recent::new(6, None);
+        for number in 1..=100 {
             recent.put(number, number);
+            let last = (1..=number).rev().take(3);
+            assert_eq!(last.filter(|key| recent.get(key) != Some(key)).count(), 0, "{number}");
+            assert!((1..=number).filter(|key| recent.get(key).is_some()).count() <= 6);
         }
-        assert_eq!([1, 2, 3].map(|key| recent.get(&key).copied()), [None, Some(2), Some(3)]);
-        assert_eq!((recent.known.len(), recent.order.len()), (2, 2));
-        let mut nothing = Recent::new(0, Duration::MAX);
+        let mut nothing = Recent::new(0, None);
         nothing.put(1, 1);
         assert_eq!(nothing.get(&1), None);
     }

@@ -6,6 +6,7 @@
 //! Every transport that keeps a cursor per partition works with one of these.
 
 use std::collections::{BTreeMap, HashSet};
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
 /// The open messages of one partition, by the owner's monotonic clock.
@@ -17,6 +18,20 @@ pub struct Flight<T> {
     flying: usize,
     /// No deadline is over before this.
     late_from: Duration,
+}
+
+/// An ordering key, told apart by a hash. Two with the same one count as one key: each may wait for
+/// the other, and neither is out of order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Key(u64);
+
+impl Key {
+    /// The key with this text.
+    pub fn of(text: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        text.hash(&mut hasher);
+        Key(hasher.finish())
+    }
 }
 
 /// A message on its way out.
@@ -36,7 +51,7 @@ pub struct Stale;
 
 #[derive(Debug)]
 struct Open<T> {
-    key: Option<String>,
+    key: Option<Key>,
     attempt: u32,
     state: State,
     item: T,
@@ -57,7 +72,7 @@ impl<T: Clone> Flight<T> {
 
     /// Adds a message behind all others. One that is known already is ignored: a broker may
     /// send again what is still open here.
-    pub fn push(&mut self, offset: u64, key: Option<String>, item: T) {
+    pub fn push(&mut self, offset: u64, key: Option<Key>, item: T) {
         if offset > self.read_to {
             let state = State::Waiting { not_before: Duration::ZERO };
             self.open.insert(offset, Open { key, attempt: 0, state, item });
@@ -110,7 +125,7 @@ impl<T: Clone> Flight<T> {
                 continue;
             }
             if not_before > now {
-                blocked.extend(open.key.clone());
+                blocked.extend(open.key);
                 continue;
             }
             open.state = State::Flying { until: now + self.deadline };
@@ -168,8 +183,8 @@ impl<T: Clone> Flight<T> {
         }
         open.state = State::Waiting { not_before };
         self.flying -= 1;
-        let key = open.key.clone();
-        self.take_back_followers(offset, key.as_deref());
+        let key = open.key;
+        self.take_back_followers(offset, key);
         Ok(())
     }
 
@@ -219,8 +234,8 @@ impl<T: Clone> Flight<T> {
             if let State::Flying { .. } = open.state {
                 open.state = State::Waiting { not_before: now };
                 self.flying -= 1;
-                let key = open.key.clone();
-                self.take_back_followers(offset, key.as_deref());
+                let key = open.key;
+                self.take_back_followers(offset, key);
             }
         }
         let until = |open: &Open<T>| match open.state {
@@ -230,10 +245,10 @@ impl<T: Clone> Flight<T> {
         self.late_from = self.open.values().filter_map(until).min().unwrap_or(Duration::MAX);
     }
 
-    fn take_back_followers(&mut self, offset: u64, key: Option<&str>) {
+    fn take_back_followers(&mut self, offset: u64, key: Option<Key>) {
         let Some(key) = key else { return };
         for (_, open) in self.open.range_mut(offset + 1..) {
-            if open.key.as_deref() == Some(key) && matches!(open.state, State::Flying { .. }) {
+            if open.key == Some(key) && matches!(open.state, State::Flying { .. }) {
                 open.state = State::Waiting { not_before: Duration::ZERO };
                 self.flying -= 1;
             }
@@ -254,7 +269,7 @@ mod tests {
     fn flight(keys: &[&str]) -> Flight<()> {
         let mut flight = Flight::new(0, DEADLINE);
         for (offset, key) in (1..).zip(keys) {
-            flight.push(offset, Some((*key).to_owned()), ());
+            flight.push(offset, Some(Key::of(key)), ());
         }
         flight
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use chapar_core::machine::flight::{Flight, Stale};
+use chapar_core::machine::flight::{Flight, Key, Stale};
 use chapar_core::port::{
     BoxFuture, Delivery, Position, Subscription, SubscriptionSpec, Token, TransportError,
 };
@@ -217,7 +217,8 @@ impl SqlSubscription {
         for row in &rows {
             let delivery = delivery(row)?;
             let offset = delivery.token.position.offset;
-            owned.flight.push(offset, delivery.key.clone(), delivery);
+            let key = delivery.key.as_deref().map(Key::of);
+            owned.flight.push(offset, key, delivery);
         }
         if rows.len() < room {
             // Nothing else below the head is for this subscription.

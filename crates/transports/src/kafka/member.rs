@@ -15,7 +15,8 @@ use tracing::{debug, warn};
 
 use super::client::{Ears, config, creation};
 use super::subscription::{Inner, State};
-use super::{lock, unavailable, wire};
+use super::wire::Decoder;
+use super::{lock, unavailable};
 
 /// The longest time between two looks at what was acknowledged.
 const TICK: Duration = Duration::from_millis(50);
@@ -112,8 +113,9 @@ impl Member {
     /// Reads until the subscription is closed or the consumer is no use any more.
     fn read(&self, consumer: &GroupConsumer) {
         let (mut doubted_at, mut told_at) = (Instant::now(), Instant::now());
+        let mut decoder = Decoder::default();
         loop {
-            self.rest();
+            let caught_up = self.rest();
             {
                 let mut state = self.inner.state();
                 if state.closing {
@@ -129,7 +131,7 @@ impl Member {
             while arrived.len() < PORTION {
                 match consumer.poll(wait) {
                     Some(Ok(message)) => {
-                        arrived.push((self.inner.epoch(), wire::decode(&message)));
+                        arrived.push((self.inner.epoch(), decoder.decode(&message)));
                     }
                     Some(Err(error)) => self.complain(&error),
                     None => break,
@@ -142,7 +144,7 @@ impl Member {
                 told_at = Instant::now();
                 self.tell(consumer);
             }
-            self.throttle(consumer);
+            self.throttle(consumer, caught_up);
             if doubted_at.elapsed() > PAUSE / 4 && self.ask(consumer) {
                 doubted_at = Instant::now();
             }
@@ -154,19 +156,20 @@ impl Member {
         }
     }
 
-    /// Lets the deliveries catch up before more is read. Not for long: what the group has to say
-    /// comes with the messages.
-    fn rest(&self) {
+    /// Lets the deliveries catch up before more is read, and returns whether they have. Not for
+    /// long: what the group has to say comes with the messages.
+    fn rest(&self) -> bool {
         let until = Instant::now() + TICK * 4;
         let mut state = self.inner.state();
         while !state.closing && Instant::now() < until {
             let read = state.owned.values().filter(|o| o.member == self.number && !o.paused);
             let waiting: usize = read.map(|owned| owned.flight.waiting()).sum();
             if waiting < 2 * self.plenty() {
-                return;
+                return true;
             }
             state = self.inner.wait(state, TICK / 10);
         }
+        false
     }
 
     fn plenty(&self) -> usize {
@@ -232,7 +235,9 @@ impl Member {
     }
 
     /// Stops reading from partitions that have plenty, and goes on with those that have room.
-    fn throttle(&self, consumer: &GroupConsumer) {
+    /// As long as the deliveries catch up, none is stopped: the client throws away what it has
+    /// fetched of such a partition, and fetches it again.
+    fn throttle(&self, consumer: &GroupConsumer, caught_up: bool) {
         let plenty = self.plenty();
         let (mut full, mut free) = (TopicPartitionList::new(), TopicPartitionList::new());
         for owned in self.inner.state().owned.values_mut() {
@@ -240,7 +245,7 @@ impl Member {
                 continue;
             }
             let waiting = owned.flight.waiting();
-            if !owned.paused && waiting >= plenty {
+            if !owned.paused && !caught_up && waiting >= plenty {
                 owned.paused = true;
                 full.add_partition(&owned.topic, owned.partition);
             } else if owned.paused && waiting <= plenty / 2 {

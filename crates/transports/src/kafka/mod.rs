@@ -26,7 +26,6 @@ mod wire;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use chapar_core::Id;
 use chapar_core::port::{
@@ -77,7 +76,7 @@ impl Kafka {
         });
         let (servers, options, producer, cluster) = opened.await.map_err(gone)??;
         let mebibyte = topology::takes_mebibyte(&servers, &options, &cluster).await?;
-        let published = Mutex::new(Recent::new(options.duplicate_window, Duration::MAX));
+        let published = Mutex::new(Recent::new(options.duplicate_window, None));
         Ok(Kafka(Arc::new(Shared {
             servers,
             options,

@@ -38,7 +38,8 @@ pub struct KafkaOptions {
     pub linger: Duration,
     /// How batches are compressed: `none`, `gzip`, `snappy` or `lz4`. Default `snappy`.
     pub compression: String,
-    /// How many ids of published messages are remembered. Default 65536.
+    /// How many ids of published messages are remembered at most; the later half of them
+    /// certainly. Default 65536.
     pub duplicate_window: usize,
     /// Encryption and credentials.
     pub security: Security,

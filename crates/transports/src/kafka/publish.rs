@@ -1,7 +1,6 @@
 //! Publishing: many keys at a time, one message of a key.
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chapar_core::Id;
@@ -13,7 +12,7 @@ use tracing::info;
 
 use super::client::{Ears, config, creation};
 use super::options::KafkaOptions;
-use super::topology::{Cluster, code};
+use super::topology::{Cluster, Topic, Topics};
 use super::{Kafka, lock, wire};
 use crate::waves::{Published, in_waves};
 
@@ -81,7 +80,7 @@ impl Producer {
 /// A message whose acknowledgement is still to come.
 enum Sent {
     Before(Receipt),
-    Open { id: Id, topic: Arc<str>, size: usize, delivery: DeliveryFuture },
+    Open { id: Id, topic: Topic, size: usize, delivery: DeliveryFuture },
 }
 
 impl Kafka {
@@ -138,7 +137,7 @@ impl Kafka {
                 return batch.iter().map(|_| Err(again())).collect();
             }
         };
-        let mut topics: HashMap<String, Arc<str>> = HashMap::new();
+        let mut topics = Topics::default();
         let mut open: VecDeque<Result<Sent, TransportError>> = VecDeque::new();
         for message in batch {
             if open.len() == MOST_OPEN
@@ -146,10 +145,7 @@ impl Kafka {
             {
                 results.push(self.acknowledged(&producer, sent).await);
             }
-            let topic = topics
-                .entry(message.topic.clone())
-                .or_insert_with(|| message.topic.as_str().into());
-            let topic = topic.clone();
+            let topic = topics.get(&message.topic);
             open.push_back(match missing.get(&message.topic) {
                 Some(why) => Err(TransportError::Unavailable(why.clone())),
                 None => self.send(&producer, message, topic),
@@ -165,18 +161,19 @@ impl Kafka {
         &self,
         producer: &Producer,
         message: Outgoing,
-        topic: Arc<str>,
+        topic: Topic,
     ) -> Result<Sent, TransportError> {
         if let Some(receipt) = lock(&self.0.published).get(&message.id).copied() {
             return Ok(Sent::Before(Receipt { duplicate: true, ..receipt }));
         }
         let size = message.body.len();
-        let mut record =
-            FutureRecord::to(&topic).headers(wire::encode(&message)).payload(&message.body[..]);
+        let mut record = FutureRecord::to(&topic.name)
+            .headers(wire::encode(&message))
+            .payload(&message.body[..]);
         record.key = message.key.as_deref();
         match producer.inner.send_result(record) {
-            Ok(delivery) => Ok(Sent::Open { id: message.id, topic: topic.clone(), size, delivery }),
-            Err((error, _)) => Err(self.publish_error(producer, &topic, size, &error)),
+            Ok(delivery) => Ok(Sent::Open { id: message.id, topic, size, delivery }),
+            Err((error, _)) => Err(self.publish_error(producer, &topic.name, size, &error)),
         }
     }
 
@@ -191,12 +188,14 @@ impl Kafka {
         };
         let delivered = match delivery.await {
             Ok(Ok(delivered)) => delivered,
-            Ok(Err((error, _))) => return Err(self.publish_error(producer, &topic, size, &error)),
+            Ok(Err((error, _))) => {
+                return Err(self.publish_error(producer, &topic.name, size, &error));
+            }
             Err(_) => return Err(TransportError::Unavailable("the producer is gone".into())),
         };
         let partition = u32::try_from(delivered.partition).unwrap_or_default();
         let offset = u64::try_from(delivered.offset).unwrap_or_default();
-        let position = Position { partition: code(&topic, partition), offset };
+        let position = Position { partition: topic.code(partition), offset };
         let receipt = Receipt { position, duplicate: false };
         lock(&self.0.published).put(id, receipt);
         Ok(receipt)

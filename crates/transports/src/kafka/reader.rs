@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chapar_core::port::{BoxFuture, Kept, ReadFrom, Reader, TransportError};
+use chapar_core::port::{BoxFuture, Kept, ReadFrom, Reader, Token, TransportError};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::client::{Ears, config, creation};
 use super::topology::code;
-use super::wire::{self, Arrived};
+use super::wire::{Arrived, Decoder};
 use super::{Kafka, gone, lock, unavailable};
 
 /// A walk over the partitions of some topics.
@@ -65,13 +65,14 @@ impl KafkaReader {
 
     fn take(&mut self, arrived: Arrived) -> Option<Kept> {
         let Arrived { partition, offset, id, kept } = arrived;
-        let place = (kept.topic.clone(), partition);
+        let place = ((*kept.topic.name).to_owned(), partition);
         if self.ends.get(&place).is_some_and(|end| offset + 1 >= *end) {
             self.ends.remove(&place);
         }
         // A message without our headers is none of ours.
         let tenant = kept.tenant()?.to_owned();
-        Some(Kept { id: id?.to_string(), tenant, delivery: kept.delivery() })
+        let token = Token { position: kept.position, handle: None };
+        Some(Kept { id: id?.to_string(), tenant, delivery: kept.delivery(token, 0) })
     }
 }
 
@@ -157,12 +158,12 @@ fn poll(
     max: usize,
     deadline: Instant,
 ) -> Result<Vec<Arrived>, TransportError> {
-    let mut arrived = Vec::new();
+    let (mut arrived, mut decoder) = (Vec::new(), Decoder::default());
     while arrived.len() < max {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = if arrived.is_empty() { left } else { Duration::ZERO };
         match consumer.poll(left) {
-            Some(Ok(message)) => arrived.push(wire::decode(&message)),
+            Some(Ok(message)) => arrived.push(decoder.decode(&message)),
             // Of the group that it names, it needs nothing.
             Some(Err(error))
                 if error.rdkafka_error_code()

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use chapar_core::Id;
-use chapar_core::machine::flight::{Flight, Stale};
+use chapar_core::machine::flight::{Flight, Key, Stale, Taken};
 use chapar_core::port::{
     BoxFuture, Delivery, Subscription, SubscriptionSpec, Token, TransportError,
 };
@@ -15,12 +15,13 @@ use tokio::sync::Notify;
 
 use super::member::Member;
 use super::options::Groups;
+use super::topology::Topic;
 use super::wire::{Arrived, Kept};
 use super::{Kafka, gone, lock, setup};
 use crate::recent::Recent;
 
-/// How many ids of a partition are remembered.
-const WINDOW: usize = 1024;
+/// How many ids of a partition are remembered, at most.
+const WINDOW: usize = 2048;
 
 /// One process's part of a subscription.
 pub(super) struct KafkaSubscription {
@@ -70,7 +71,7 @@ pub(super) struct Owned {
     pub(super) topic: String,
     pub(super) partition: i32,
     /// Offsets in it are one higher than Kafka's, which begin with 0.
-    pub(super) flight: Flight<Arc<Kept>>,
+    pub(super) flight: Flight<Kept>,
     recent: Recent<Id, i64>,
     /// What the group was last told; none if that has to be told again.
     pub(super) committed: Option<u64>,
@@ -149,7 +150,7 @@ impl Inner {
             topic: topic.to_owned(),
             partition,
             flight: Flight::new(start.unwrap_or(0), self.spec.ack_deadline),
-            recent: Recent::new(WINDOW, Duration::MAX),
+            recent: Recent::new(WINDOW, None),
             committed: if start.is_some() { None } else { Some(0) },
             seek: seek.to_owned(),
             leaving: false,
@@ -173,8 +174,17 @@ impl Inner {
             return;
         }
         let mut state = self.state();
+        // Messages of one partition come together.
+        let mut run: Option<(Topic, i32, Option<u64>)> = None;
         for (read_in, Arrived { partition, offset, id, kept }) in arrived {
-            let epoch = state.epoch_of(&kept.topic, partition);
+            let epoch = match &run {
+                Some((topic, same, epoch)) if topic.is(&kept.topic) && *same == partition => *epoch,
+                _ => {
+                    let epoch = state.epoch_of(&kept.topic.name, partition);
+                    run = Some((kept.topic.clone(), partition, epoch));
+                    epoch
+                }
+            };
             let owned = epoch.filter(|epoch| *epoch <= read_in);
             let Some(owned) = owned.and_then(|epoch| state.owned.get_mut(&epoch)) else { continue };
             let place = u64::try_from(offset).unwrap_or_default() + 1;
@@ -186,7 +196,7 @@ impl Inner {
             if let Some(id) = id {
                 owned.recent.put(id, offset);
             }
-            owned.flight.push(place, kept.key.clone(), kept);
+            owned.flight.push(place, kept.key().map(Key::of), kept);
         }
         drop(state);
         self.arrived.notify_waiters();
@@ -218,7 +228,7 @@ impl Inner {
         let now = self.started.elapsed();
         let held: usize = state.owned.values().map(|owned| owned.flight.in_flight()).sum();
         let mut room = max.min(self.spec.max_in_flight.saturating_sub(held));
-        let (mut deliveries, mut due) = (Vec::new(), None::<Duration>);
+        let mut all: Vec<(i64, Taken<Kept>)> = Vec::new();
         // Another partition comes first each time, so that none starves the others.
         state.turn = state.turn.wrapping_add(1);
         let skip = state.turn % state.owned.len().max(1);
@@ -232,21 +242,21 @@ impl Inner {
                 0 => owned.flight.take_oldest(now).into_iter().collect(),
                 _ => owned.flight.take(room, now),
             };
-            for taken in taken {
-                let item = taken.item.delivery();
-                let epoch = i64::try_from(*epoch).unwrap_or(i64::MAX);
-                let token = Token::of(item.token.position, epoch, taken.attempt);
-                deliveries.push(Delivery { token, attempt: taken.attempt, ..item });
-                room = room.saturating_sub(1);
-            }
+            room = room.saturating_sub(taken.len());
+            let epoch = i64::try_from(*epoch).unwrap_or(i64::MAX);
+            all.extend(taken.into_iter().map(|taken| (epoch, taken)));
         }
-        if deliveries.is_empty() {
-            due = state.owned.values().filter_map(|owned| owned.flight.due()).min();
+        if all.is_empty() {
+            let due = state.owned.values().filter_map(|owned| owned.flight.due()).min();
+            return state.refusal.as_ref().map_or(Ok((vec![], due)), |why| Err(setup(why.clone())));
         }
-        match &state.refusal {
-            Some(why) if deliveries.is_empty() => Err(setup(why.clone())),
-            _ => Ok((deliveries, due)),
-        }
+        // Copied while the member's thread may go on.
+        drop(state);
+        let delivery = |(epoch, taken): (i64, Taken<Kept>)| {
+            let token = Token::of(taken.item.position, epoch, taken.attempt);
+            taken.item.delivery(token, taken.attempt)
+        };
+        Ok((all.into_iter().map(delivery).collect(), None))
     }
 
     /// Does something with the flight that a token belongs to.
@@ -254,7 +264,7 @@ impl Inner {
         &self,
         state: &mut State,
         token: &Token,
-        act: impl FnOnce(&mut Flight<Arc<Kept>>, u64, u32) -> Result<T, Stale>,
+        act: impl FnOnce(&mut Flight<Kept>, u64, u32) -> Result<T, Stale>,
     ) -> Result<T, TransportError> {
         let (epoch, attempt) = token.delivery().ok_or(TransportError::Expired)?;
         let epoch = u64::try_from(epoch).map_err(|_| TransportError::Expired)?;
@@ -331,16 +341,18 @@ impl Subscription for KafkaSubscription {
 
     fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
-            let mut result = Ok(());
+            let (mut result, mut done) = (Ok(()), Vec::with_capacity(tokens.len()));
             {
                 let mut state = self.inner.state();
                 for token in tokens {
-                    let ack = |flight: &mut Flight<_>, place, n| flight.ack(place, n).map(drop);
-                    if let Err(error) = self.inner.with(&mut state, token, ack) {
-                        result = Err(error);
+                    match self.inner.with(&mut state, token, Flight::ack) {
+                        Ok(kept) => done.push(kept),
+                        Err(error) => result = Err(error),
                     }
                 }
             }
+            // Not while others wait for the state.
+            drop(done);
             // The member's thread commits what this makes the contiguous prefix; until then, a
             // crash means that it comes again.
             self.inner.changed.notify_all();

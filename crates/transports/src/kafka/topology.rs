@@ -1,6 +1,7 @@
 //! Topics and partitions.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chapar_core::port::{TopicSpec, TransportError};
@@ -17,12 +18,57 @@ use super::{Kafka, code_of, gone, is_too_old, lock, setup, too_old, unavailable}
 /// Partitions are numbered below this within a topic.
 const MOST: u32 = 1 << 10;
 
-/// The number of a topic's partition among all topics; topics are told apart by a hash of their
-/// names. It fits into a signed column, where dead letters keep it.
+/// A topic, and what its partitions are numbered from. Cheap to clone.
+#[derive(Debug, Clone)]
+pub(super) struct Topic {
+    pub(super) name: Arc<str>,
+    code: u32,
+}
+
+impl Topic {
+    pub(super) fn new(name: &str) -> Self {
+        let hash = Sha256::digest(name.as_bytes());
+        let hash = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
+        Topic { name: name.into(), code: (hash >> 1) / MOST * MOST }
+    }
+
+    /// Whether it is certainly the same one, which need not be said of all that are.
+    pub(super) fn is(&self, other: &Topic) -> bool {
+        Arc::ptr_eq(&self.name, &other.name)
+    }
+
+    /// The number of a partition among those of all topics, which are told apart by a hash of
+    /// their names. It fits into a signed column, where dead letters keep it.
+    pub(super) fn code(&self, partition: u32) -> u32 {
+        self.code | (partition % MOST)
+    }
+}
+
+/// See [`Topic::code`].
 pub(super) fn code(topic: &str, partition: u32) -> u32 {
-    let hash = Sha256::digest(topic.as_bytes());
-    let hash = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
-    ((hash >> 1) / MOST * MOST) | (partition % MOST)
+    Topic::new(topic).code(partition)
+}
+
+/// Topics that were met: each is made once, and not for every message.
+#[derive(Debug, Default)]
+pub(super) struct Topics {
+    known: HashMap<Arc<str>, Topic>,
+    /// Messages of one topic come together.
+    last: Option<Topic>,
+}
+
+impl Topics {
+    pub(super) fn get(&mut self, name: &str) -> Topic {
+        match &self.last {
+            Some(last) if *last.name == *name => last.clone(),
+            _ => {
+                let known = self.known.get(name).cloned();
+                let topic = known.unwrap_or_else(|| Topic::new(name));
+                self.known.insert(topic.name.clone(), topic.clone());
+                self.last.insert(topic).clone()
+            }
+        }
+    }
 }
 
 /// The brokers of a cluster, and its topics with the number of their partitions.

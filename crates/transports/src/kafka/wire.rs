@@ -4,16 +4,15 @@
 //! id, for the window of the subscription, and the tenant.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use chapar_core::Id;
 use chapar_core::port::{Delivery, Outgoing, Position, Token};
 use jiff::Timestamp;
 use rdkafka::Message;
 use rdkafka::message::{BorrowedMessage, Header, Headers, OwnedHeaders};
 
-use super::topology::code;
+use super::topology::{Topic, Topics};
 
 const ID: &str = "chapar-id";
 const TENANT: &str = "chapar-tenant";
@@ -23,45 +22,77 @@ pub(super) struct Arrived {
     pub(super) partition: i32,
     pub(super) offset: i64,
     pub(super) id: Option<Id>,
-    pub(super) kept: Arc<Kept>,
+    pub(super) kept: Kept,
 }
 
-/// A message that waits to be delivered, in few pieces of memory.
+/// A message that waits to be delivered. Cheap to clone.
+#[derive(Clone)]
 pub(super) struct Kept {
-    pub(super) topic: String,
-    pub(super) key: Option<String>,
-    /// Names and values of the headers, one behind the other.
-    text: String,
-    /// Where each name and each value ends.
-    ends: Vec<(usize, usize)>,
-    tenant: Option<String>,
-    body: Bytes,
-    position: Position,
+    pub(super) topic: Topic,
+    pub(super) position: Position,
     published_at: Timestamp,
+    /// All of it, one behind the other: body, key, tenant, and names and values of the headers,
+    /// each of these with its length before it.
+    memory: Bytes,
+    body: usize,
+    key: Option<usize>,
+    tenant: Option<usize>,
 }
 
 impl Kept {
+    pub(super) fn key(&self) -> Option<&str> {
+        self.key.map(|length| self.text(self.body, length))
+    }
+
     pub(super) fn tenant(&self) -> Option<&str> {
-        self.tenant.as_deref()
+        self.tenant.map(|length| self.text(self.body + self.key.unwrap_or(0), length))
     }
 
     /// The message as it is handed out, for the first time or again.
-    pub(super) fn delivery(&self) -> Delivery {
-        let mut from = 0;
-        let pair = |&(name, value): &(usize, usize)| {
-            let start = std::mem::replace(&mut from, value);
-            (self.text[start..name].to_owned(), self.text[name..value].to_owned())
-        };
+    pub(super) fn delivery(&self, token: Token, attempt: u32) -> Delivery {
         Delivery {
-            token: Token { position: self.position, handle: None },
-            topic: self.topic.clone(),
-            key: self.key.clone(),
-            headers: self.ends.iter().map(pair).collect(),
-            body: self.body.clone(),
-            attempt: 0,
+            token,
+            topic: (*self.topic.name).to_owned(),
+            key: self.key().map(str::to_owned),
+            headers: self.headers(),
+            body: self.memory.slice(..self.body),
+            attempt,
             published_at: self.published_at,
         }
     }
+
+    fn headers(&self) -> Vec<(String, String)> {
+        let mut at = self.body + self.key.unwrap_or(0) + self.tenant.unwrap_or(0);
+        let mut next = || {
+            let length = self.memory.get(at..at + LENGTH)?;
+            let length = u32::from_ne_bytes(length.try_into().ok()?) as usize;
+            let text = self.text(at + LENGTH, length);
+            at += LENGTH + length;
+            Some(text.to_owned())
+        };
+        let pairs = std::iter::from_fn(|| Some((next()?, next()?)));
+        pairs.collect()
+    }
+
+    /// It was text when it was put there.
+    fn text(&self, from: usize, length: usize) -> &str {
+        let bytes = self.memory.get(from..from + length);
+        bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
+    }
+}
+
+/// The bytes in which a length is written.
+const LENGTH: usize = size_of::<u32>();
+/// A piece of memory for several messages is so large, or as large as one message needs. All of
+/// it stays until the last of them is acknowledged.
+const PIECE: usize = 32 << 10;
+
+/// Reads messages as they come into few pieces of memory: one thread takes them and another
+/// gives them back, which costs more than all the rest when it is done for every word.
+#[derive(Default)]
+pub(super) struct Decoder {
+    topics: Topics,
+    memory: BytesMut,
 }
 
 /// The headers of an outgoing message.
@@ -76,42 +107,62 @@ pub(super) fn encode(message: &Outgoing) -> OwnedHeaders {
         .insert(Header { key: TENANT, value: Some(&message.tenant) })
 }
 
-/// A message that has arrived. Keys and headers of others may be no text: they are read as well as
-/// they can be, for the consumer to judge.
-pub(super) fn decode(message: &BorrowedMessage<'_>) -> Arrived {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let headers = message.headers();
-    let count = headers.map_or(0, Headers::count);
-    // Ours are the last two; headers of the same name before them are the sender's.
-    let ours = |at: Option<usize>, name: &str| {
-        let header = headers?.try_get(at?)?;
-        (header.key == name).then(|| String::from_utf8_lossy(header.value.unwrap_or_default()))
-    };
-    let tenant = ours(count.checked_sub(1), TENANT);
-    let left = count - usize::from(tenant.is_some());
-    let id = ours(left.checked_sub(1), ID);
-    let left = left - usize::from(id.is_some());
-    let (mut all, mut ends) = (String::with_capacity(128), Vec::with_capacity(left));
-    for header in headers.into_iter().flat_map(Headers::iter).take(left) {
-        all.push_str(header.key);
-        let name = all.len();
-        all.push_str(&String::from_utf8_lossy(header.value.unwrap_or_default()));
-        ends.push((name, all.len()));
+fn text(value: Option<&[u8]>) -> Cow<'_, str> {
+    String::from_utf8_lossy(value.unwrap_or_default())
+}
+
+impl Decoder {
+    /// A message that has arrived. Keys and headers of others may be no text: they are read as
+    /// well as they can be, for the consumer to judge.
+    pub(super) fn decode(&mut self, message: &BorrowedMessage<'_>) -> Arrived {
+        let headers = message.headers();
+        let count = headers.map_or(0, Headers::count);
+        // Ours are the last two; headers of the same name before them are the sender's.
+        let ours = |at: Option<usize>, name: &str| {
+            let header = headers?.try_get(at?)?;
+            (header.key == name).then(|| text(header.value))
+        };
+        let tenant = ours(count.checked_sub(1), TENANT);
+        let left = count - usize::from(tenant.is_some());
+        let id = ours(left.checked_sub(1), ID);
+        let left = left - usize::from(id.is_some());
+        let (body, key) = (message.payload().unwrap_or_default(), message.key());
+        let key = key.map(String::from_utf8_lossy);
+        self.make_room(body.len() + key.as_ref().map_or(0, |key| key.len()));
+        self.memory.extend_from_slice(body);
+        for word in [&key, &tenant].into_iter().flatten() {
+            self.memory.extend_from_slice(word.as_bytes());
+        }
+        for header in headers.into_iter().flat_map(Headers::iter).take(left) {
+            for word in [Cow::Borrowed(header.key), text(header.value)] {
+                self.memory.extend_from_slice(&(word.len() as u32).to_ne_bytes());
+                self.memory.extend_from_slice(word.as_bytes());
+            }
+        }
+        let topic = self.topics.get(message.topic());
+        let partition = u32::try_from(message.partition()).unwrap_or_default();
+        let offset = u64::try_from(message.offset()).unwrap_or_default();
+        let published_at = message.timestamp().to_millis();
+        let published_at = published_at.and_then(|ms| Timestamp::from_millisecond(ms).ok());
+        let kept = Kept {
+            position: Position { partition: topic.code(partition), offset },
+            topic,
+            published_at: published_at.unwrap_or_else(Timestamp::now),
+            memory: self.memory.split().freeze(),
+            body: body.len(),
+            key: key.map(|key| key.len()),
+            tenant: tenant.map(|tenant| tenant.len()),
+        };
+        let id = id.and_then(|id| id.parse().ok());
+        Arrived { partition: message.partition(), offset: message.offset(), id, kept }
     }
-    let partition = u32::try_from(message.partition()).unwrap_or_default();
-    let offset = u64::try_from(message.offset()).unwrap_or_default();
-    let published_at = message.timestamp().to_millis();
-    let published_at = published_at.and_then(|ms| Timestamp::from_millisecond(ms).ok());
-    let kept = Kept {
-        topic: message.topic().to_owned(),
-        key: message.key().map(text),
-        text: all,
-        ends,
-        tenant: tenant.map(Cow::into_owned),
-        body: Bytes::copy_from_slice(message.payload().unwrap_or_default()),
-        position: Position { partition: code(message.topic(), partition), offset },
-        published_at: published_at.unwrap_or_else(Timestamp::now),
-    };
-    let id = id.and_then(|id| id.parse().ok());
-    Arrived { partition: message.partition(), offset: message.offset(), id, kept: Arc::new(kept) }
+
+    /// Begins a new piece of memory when the last one has no room for a body and its key. It
+    /// grows by itself for what headers need beyond that.
+    fn make_room(&mut self, needed: usize) {
+        const HEADERS: usize = 512;
+        if self.memory.capacity() < needed + HEADERS {
+            self.memory = BytesMut::with_capacity(PIECE.max(needed + HEADERS));
+        }
+    }
 }

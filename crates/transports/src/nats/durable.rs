@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pull};
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::message::Message;
+use chapar_core::machine::flight::Key;
 use chapar_core::port::{Delivery, Position, Token, TransportError};
 use futures_util::StreamExt;
 use jiff::Timestamp;
@@ -190,11 +191,12 @@ async fn deliver(inner: &Inner, code: u32, epoch: u64, mut fresh: VecDeque<Messa
 }
 
 /// Where a message lies, and its ordering key, if it is one of ours.
-fn place(message: &Message) -> Option<(u64, Option<String>)> {
+fn place(message: &Message) -> Option<(u64, Option<Key>)> {
     let info = message.info().ok()?;
     topology::parse(message.subject.as_str())?;
     message.reply.as_ref()?;
-    Some((info.stream_sequence, wire::key(message.headers.as_ref())))
+    let key = wire::key(message.headers.as_ref()).map(|key| Key::of(&key));
+    Some((info.stream_sequence, key))
 }
 
 /// What a message is to its reader.

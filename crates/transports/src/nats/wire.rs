@@ -4,6 +4,8 @@
 //! cannot carry to the letter (line breaks, blanks around a value, names with a colon, names of
 //! NATS itself or ours) go together as JSON in `Chapar-Headers`.
 
+use std::borrow::Cow;
+
 use async_nats::header::{HeaderMap, HeaderName, NATS_MESSAGE_ID};
 
 const TENANT: [&str; 2] = ["Chapar-Tenant", "Chapar-Tenant-Json"];
@@ -68,11 +70,11 @@ pub(super) fn decode(map: Option<&HeaderMap>) -> (Vec<(String, String)>, Option<
 }
 
 /// The key of a message that has arrived.
-pub(super) fn key(map: Option<&HeaderMap>) -> Option<String> {
+pub(super) fn key(map: Option<&HeaderMap>) -> Option<Cow<'_, str>> {
     let map = map?;
     match (map.get(KEY[0]), map.get(KEY[1])) {
-        (Some(key), _) => Some(key.as_str().to_owned()),
-        (None, Some(json)) => serde_json::from_str(json.as_str()).ok(),
+        (Some(key), _) => Some(key.as_str().into()),
+        (None, Some(json)) => serde_json::from_str(json.as_str()).ok().map(Cow::Owned),
         (None, None) => None,
     }
 }

@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use chapar_core::machine::flight::{Flight, Stale, Taken};
+use chapar_core::machine::flight::{Flight, Key, Stale, Taken};
 use chapar_core::port::Delivery;
 
 use super::MOST_KNOWN;
@@ -53,7 +53,7 @@ impl Held {
             last: 0,
             entries: BTreeMap::new(),
             by_message: HashMap::new(),
-            events: Recent::new(MOST_KNOWN, duplicate_window),
+            events: Recent::new(MOST_KNOWN, Some(duplicate_window)),
         }
     }
 
@@ -74,7 +74,7 @@ impl Held {
         self.last += 1;
         let key = arrival.delivery.key.clone();
         if !duplicate {
-            self.flight.push(self.last, key.clone(), arrival.delivery);
+            self.flight.push(self.last, key.as_deref().map(Key::of), arrival.delivery);
         }
         self.by_message.insert(arrival.message.clone(), self.last);
         let Arrival { ack_id, message, .. } = arrival;

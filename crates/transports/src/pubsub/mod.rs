@@ -175,7 +175,7 @@ impl PubSub {
             lines: (0..publish::LINES).map(|_| line()).collect(),
             endpoint,
             seeks: !address.emulator || options.emulator_seeks,
-            published: Mutex::new(Recent::new(MOST_KNOWN, options.duplicate_window)),
+            published: Mutex::new(Recent::new(MOST_KNOWN, Some(options.duplicate_window))),
             topics: Mutex::default(),
             address,
             options,
