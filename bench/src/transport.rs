@@ -25,8 +25,8 @@ use serde::Serialize;
 use crate::measure::{Contestant, Rounds, Spread, interleaved, table};
 
 /// Messages that may wait for their acknowledgement, in either direction and for either
-/// contestant.
-const WINDOW: usize = 2000;
+/// contestant: as many as the relay has.
+const WINDOW: usize = 4000;
 /// How many keys messages have, so that those in the window are all of different ones.
 const KEYS: u64 = 10_000;
 /// How many messages one call of the adapter publishes; so many calls run at once that together

@@ -26,8 +26,9 @@ use super::{Bare, Load, Read, WINDOW};
 
 /// How long a message may wait for its acknowledgement: nothing comes twice in a turn.
 const DEADLINE: i32 = 600;
-/// The most ids of one `Acknowledge`, as in the adapter.
-const MOST_IDS: usize = 1000;
+/// The most messages of one `Pull`, which the service sets, and ids of one `Acknowledge`, as in
+/// the adapter.
+const MOST: usize = 1000;
 /// Connections, as the adapter has for publishing.
 const LINES: usize = 4;
 /// How long the service keeps messages for subscriptions that are made later.
@@ -144,7 +145,7 @@ impl BarePubSub {
             let pull = move || Pull {
                 subscription: subscription.to_owned(),
                 return_immediately: true,
-                max_messages: (WINDOW / 2) as i32,
+                max_messages: MOST as i32,
             };
             let pulls =
                 stream::repeat_with(move || self.call("/google.pubsub.v1.Subscriber/Pull", pull()));
@@ -244,14 +245,14 @@ impl Bare for BarePubSub {
                     acked = &mut acking, if !acking.is_terminated() => acked?,
                 }
                 if acking.is_terminated() && !ids.is_empty() {
-                    let some = ids.drain(..ids.len().min(MOST_IDS)).collect();
+                    let some = ids.drain(..ids.len().min(MOST)).collect();
                     acking = Box::pin(self.acknowledge(&subscription, some)).fuse();
                 }
             }
             if !acking.is_terminated() {
                 acking.await?;
             }
-            for some in ids.chunks(MOST_IDS) {
+            for some in ids.chunks(MOST) {
                 self.acknowledge(&subscription, some.to_vec()).await?;
             }
             read.time = began.map_or(read.time, |began| began.elapsed());
