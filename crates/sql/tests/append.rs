@@ -175,10 +175,7 @@ async fn a_batch_of_very_many_keys_locks_whole_shards_and_keeps_the_order() {
 async fn a_key_that_is_held_too_long_is_a_retryable_error() {
     let server = need!(servers::postgres());
     let (store, _database) = postgres(&server).await;
-    let mut tx = store.begin_raw().await.unwrap();
-    let shorter = "alter function chapar.append set lock_timeout = '100ms'";
-    tx.execute(shorter, vec![]).await.unwrap();
-    tx.commit().await.unwrap();
+    shorten_patience(&store).await;
     let mut holder = store.begin("acme").await.unwrap();
     holder.conn().append(&[event("k", 1, None)]).await.unwrap();
     let mut late = store.begin("acme").await.unwrap();
@@ -194,10 +191,7 @@ async fn a_key_that_is_held_too_long_is_a_retryable_error() {
 async fn an_intent_that_is_held_too_long_is_a_retryable_error_under_any_key() {
     let server = need!(servers::postgres());
     let (store, _database) = postgres(&server).await;
-    let mut tx = store.begin_raw().await.unwrap();
-    let shorter = "alter function chapar.append set lock_timeout = '100ms'";
-    tx.execute(shorter, vec![]).await.unwrap();
-    tx.commit().await.unwrap();
+    shorten_patience(&store).await;
     let mut holder = store.begin("acme").await.unwrap();
     holder.conn().append(&[event("k", 1, Some("intent"))]).await.unwrap();
     for key in [Some("other"), None] {
@@ -209,6 +203,14 @@ async fn an_intent_that_is_held_too_long_is_a_retryable_error_under_any_key() {
         let refused = refused.expect("it gives up by itself").unwrap_err();
         assert!(refused.is_retryable(), "{refused}");
     }
+}
+
+/// Nobody waits for a lock as long as by default.
+async fn shorten_patience(store: &Store) {
+    let mut tx = store.begin_raw().await.unwrap();
+    let shorter = "alter function chapar.append set lock_timeout = '100ms'";
+    tx.execute(shorter, vec![]).await.unwrap();
+    tx.commit().await.unwrap();
 }
 
 async fn until_somebody_waits(store: &Store) {
