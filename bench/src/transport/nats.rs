@@ -66,12 +66,7 @@ impl Bare for BareNats {
         })
     }
 
-    fn read<'a>(
-        &'a self,
-        load: &'a Load,
-        most: u64,
-        turn: Duration,
-    ) -> LocalBoxFuture<'a, Result<Read>> {
+    fn read<'a>(&'a self, load: &'a Load, all: u64) -> LocalBoxFuture<'a, Result<Read>> {
         Box::pin(async move {
             let stream = self.context.get_stream_no_info(stream_of(load)).await?;
             let mut streams = Vec::new();
@@ -89,11 +84,11 @@ impl Bare for BareNats {
             }
             let mut messages = select_all(streams);
             let (mut began, mut read) = (None, Read::default());
-            while read.messages < most && read.time < turn {
+            while read.messages < all {
                 let message = messages.next().await.context("the client stopped delivering")??;
                 message.ack().await.map_err(anyhow::Error::from_boxed)?;
                 read.messages += 1;
-                read.time = began.get_or_insert_with(Instant::now).elapsed();
+                began.get_or_insert_with(Instant::now);
             }
             // The server has dealt with all acknowledgements once it has answered.
             self.context.client().flush().await?;

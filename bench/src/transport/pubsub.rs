@@ -222,25 +222,20 @@ impl Bare for BarePubSub {
         })
     }
 
-    fn read<'a>(
-        &'a self,
-        load: &'a Load,
-        most: u64,
-        turn: Duration,
-    ) -> LocalBoxFuture<'a, Result<Read>> {
+    fn read<'a>(&'a self, load: &'a Load, all: u64) -> LocalBoxFuture<'a, Result<Read>> {
         Box::pin(async move {
             let subscription = self.subscribe(load).await?;
             let mut messages = self.deliveries(&subscription).await?;
             let (mut began, mut read, mut ids) = (None, Read::default(), Vec::new());
             let mut acking = Fuse::terminated();
-            while read.messages < most && read.time < turn {
+            while read.messages < all {
                 tokio::select! {
                     batch = tokio::time::timeout(PATIENCE, messages.next()) => {
                         let batch = batch.context("the service stopped delivering")?;
                         let batch = batch.context("the service ended the stream")??;
                         read.messages += batch.messages.len() as u64;
                         ids.extend(batch.messages.into_iter().map(|received| received.ack_id));
-                        read.time = began.get_or_insert_with(Instant::now).elapsed();
+                        began.get_or_insert_with(Instant::now);
                     }
                     acked = &mut acking, if !acking.is_terminated() => acked?,
                 }

@@ -145,7 +145,10 @@ pub(super) async fn pump(inner: Arc<Inner>, index: usize) {
         let pause = match pulled {
             Ok(messages) => {
                 idle = if messages.is_empty() { (idle * 2).min(IDLE[1]) } else { IDLE[0] };
-                let at_leisure = at_once && (messages.is_empty() || !feed.leased);
+                // The emulator has given all that it can before something is acknowledged, and to
+                // ask it at once would only hold up the acknowledgement.
+                let all = messages.len() < usize::try_from(room).unwrap_or(0);
+                let at_leisure = at_once && (all || !feed.leased);
                 let pause = match (&feed.dead_letters_of, at_leisure) {
                     (Some(_), _) => inner.pubsub.0.options.drain_every,
                     (None, true) => idle,
