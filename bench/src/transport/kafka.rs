@@ -18,7 +18,7 @@ use rdkafka::message::{Header, OwnedHeaders};
 use rdkafka::producer::{FutureProducer, FutureRecord};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
-use super::{Bare, Load, Read, WINDOW};
+use super::{Bare, KEYS, Load, Read, WINDOW};
 
 /// As the adapter is asked for.
 const PARTITIONS: i32 = 12;
@@ -66,6 +66,11 @@ impl BareKafka {
 }
 
 impl Bare for BareKafka {
+    /// More than elsewhere: the client reads it in a second.
+    fn backlog(&self) -> (u64, u64) {
+        (600_000, KEYS)
+    }
+
     fn publish<'a>(&'a self, load: &'a Load, turn: Duration) -> LocalBoxFuture<'a, Result<u64>> {
         Box::pin(async move {
             let (began, mut sent) = (Instant::now(), 0u64);
@@ -108,6 +113,12 @@ impl Bare for BareKafka {
                 .set("enable.auto.commit", "true")
                 .set("auto.commit.interval.ms", "50")
                 .set("enable.auto.offset.store", "false")
+                // As the adapter fetches. With the library's own settings a client that is slower
+                // than the broker has nothing to do for most of each second.
+                .set("fetch.wait.max.ms", "100")
+                .set("fetch.queue.backoff.ms", "5")
+                .set("queued.min.messages", "20000")
+                .set("queued.max.messages.kbytes", "16384")
                 .create()?;
             consumer.subscribe(&[&load.topic])?;
             let (mut began, mut read) = (None, Read::default());

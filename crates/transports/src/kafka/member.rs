@@ -15,13 +15,15 @@ use tracing::{debug, warn};
 
 use super::client::{Ears, config, creation};
 use super::subscription::{Inner, State};
-use super::wire::Decoder;
+use super::wire::{Arrived, Decoder};
 use super::{lock, unavailable};
 
 /// The longest time between two looks at what was acknowledged.
 const TICK: Duration = Duration::from_millis(50);
+/// Between two looks at everything else while messages keep coming.
+const LOOK: Duration = Duration::from_millis(10);
 /// The most messages that are taken over at once.
-const PORTION: usize = 256;
+const PORTION: usize = 1000;
 /// A partition with this many waiting is not read further, or with as many as may be in flight.
 const PLENTY: usize = 500;
 /// How long before a client is made anew.
@@ -113,7 +115,7 @@ impl Member {
     /// Reads until the subscription is closed or the consumer is no use any more.
     fn read(&self, consumer: &GroupConsumer) {
         let (mut doubted_at, mut told_at) = (Instant::now(), Instant::now());
-        let mut decoder = Decoder::default();
+        let (mut decoder, mut arrived) = (Decoder::default(), Vec::new());
         loop {
             let caught_up = self.rest();
             {
@@ -126,19 +128,13 @@ impl Member {
                 }
             }
             self.follow(consumer);
-            let mut arrived = Vec::new();
-            let mut wait = TICK;
-            while arrived.len() < PORTION {
-                match consumer.poll(wait) {
-                    Some(Ok(message)) => {
-                        arrived.push((self.inner.epoch(), decoder.decode(&message)));
-                    }
-                    Some(Err(error)) => self.complain(&error),
-                    None => break,
+            let looked_at = Instant::now();
+            while self.portion(consumer, &mut decoder, &mut arrived) {
+                if self.inner.push(&mut arrived) >= 2 * self.plenty() || looked_at.elapsed() > LOOK
+                {
+                    break;
                 }
-                wait = Duration::ZERO;
             }
-            self.inner.push(arrived);
             // A commit is a write of the broker's own, so one covers what a while brings.
             if told_at.elapsed() >= TICK {
                 told_at = Instant::now();
@@ -156,12 +152,34 @@ impl Member {
         }
     }
 
+    /// Reads what there is, and waits a while for the first; returns whether there was anything.
+    fn portion(
+        &self,
+        consumer: &GroupConsumer,
+        decoder: &mut Decoder,
+        arrived: &mut Vec<(u64, Arrived)>,
+    ) -> bool {
+        let mut wait = TICK;
+        while arrived.len() < PORTION {
+            match consumer.poll(wait) {
+                Some(Ok(message)) => {
+                    arrived.push((self.inner.epoch(), decoder.decode(&message)));
+                }
+                Some(Err(error)) => self.complain(&error),
+                None => break,
+            }
+            wait = Duration::ZERO;
+        }
+        !arrived.is_empty()
+    }
+
     /// Lets the deliveries catch up before more is read, and returns whether they have. Not for
     /// long: what the group has to say comes with the messages.
     fn rest(&self) -> bool {
         let until = Instant::now() + TICK * 4;
         let mut state = self.inner.state();
         while !state.closing && Instant::now() < until {
+            self.inner.place(&mut state);
             let read = state.owned.values().filter(|o| o.member == self.number && !o.paused);
             let waiting: usize = read.map(|owned| owned.flight.waiting()).sum();
             if waiting < 2 * self.plenty() {

@@ -34,11 +34,23 @@ pub(super) struct Inner {
     pub(super) spec: SubscriptionSpec,
     started: Instant,
     state: Mutex<State>,
+    /// Taken after the state, where both are.
+    inbox: Mutex<Inbox>,
     arrived: Notify,
     /// The last epoch that was begun.
     epoch: AtomicU64,
     /// Something was acknowledged, or the subscription closes.
     changed: Condvar,
+}
+
+/// What members have read and nobody has put in its place yet. Whoever delivers does: a member's
+/// thread has enough to do, and would wait for the state as often as it brings something.
+#[derive(Default)]
+struct Inbox {
+    /// Each with the last epoch that was begun when it was read.
+    messages: Vec<(u64, Arrived)>,
+    /// How many waited in their places at the last look.
+    placed: usize,
 }
 
 pub(super) struct State {
@@ -104,6 +116,7 @@ impl KafkaSubscription {
                 refusal: None,
                 turn: 0,
             }),
+            inbox: Mutex::default(),
             arrived: Notify::new(),
             epoch: AtomicU64::new(0),
             changed: Condvar::new(),
@@ -166,14 +179,23 @@ impl Inner {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Adds what has been read, each in the epoch that was the last then. A partition that was
-    /// given up and taken anew since starts behind what is committed: what was read before does not
-    /// belong in it, and comes again.
-    pub(super) fn push(&self, arrived: Vec<(u64, Arrived)>) {
-        if arrived.is_empty() {
-            return;
-        }
-        let mut state = self.state();
+    /// Adds what has been read, each with the epoch that was the last then; returns how many
+    /// messages wait to be delivered.
+    pub(super) fn push(&self, arrived: &mut Vec<(u64, Arrived)>) -> usize {
+        let waiting = {
+            let mut inbox = lock(&self.inbox);
+            inbox.messages.append(arrived);
+            inbox.placed + inbox.messages.len()
+        };
+        self.arrived.notify_waiters();
+        waiting
+    }
+
+    /// Puts what has been read in its place. A partition that was given up and taken anew since
+    /// starts behind what is committed: what was read before does not belong in it, and comes
+    /// again.
+    pub(super) fn place(&self, state: &mut State) {
+        let arrived = std::mem::take(&mut lock(&self.inbox).messages);
         // Messages of one partition come together.
         let mut run: Option<(Topic, i32, Option<u64>)> = None;
         for (read_in, Arrived { partition, offset, id, kept }) in arrived {
@@ -198,8 +220,12 @@ impl Inner {
             }
             owned.flight.push(place, kept.key().map(Key::of), kept);
         }
-        drop(state);
-        self.arrived.notify_waiters();
+    }
+
+    /// Notes how many wait in their places.
+    fn count(&self, state: &State) {
+        let placed = state.owned.values().map(|owned| owned.flight.waiting()).sum();
+        lock(&self.inbox).placed = placed;
     }
 
     /// Waits until something is acknowledged or `limit` is there.
@@ -225,6 +251,7 @@ impl Inner {
         if state.closing {
             return Err(TransportError::Unavailable("the subscription is closed".into()));
         }
+        self.place(&mut state);
         let now = self.started.elapsed();
         let held: usize = state.owned.values().map(|owned| owned.flight.in_flight()).sum();
         let mut room = max.min(self.spec.max_in_flight.saturating_sub(held));
@@ -246,6 +273,7 @@ impl Inner {
             let epoch = i64::try_from(*epoch).unwrap_or(i64::MAX);
             all.extend(taken.into_iter().map(|taken| (epoch, taken)));
         }
+        self.count(&state);
         if all.is_empty() {
             let due = state.owned.values().filter_map(|owned| owned.flight.due()).min();
             return state.refusal.as_ref().map_or(Ok((vec![], due)), |why| Err(setup(why.clone())));
