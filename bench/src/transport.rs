@@ -15,8 +15,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use bytes::Bytes;
-use chapar_core::Id;
 use chapar_core::port::{Outgoing, SubscriptionSpec, TopicSpec, Transport};
+use chapar_core::{Headers, Id};
 use chapar_testkit::servers::{Instance, Kind, Launch};
 use futures_util::future::LocalBoxFuture;
 use futures_util::stream::{FuturesUnordered, StreamExt};
@@ -122,7 +122,7 @@ struct Read {
 struct Load {
     topic: String,
     keys: u64,
-    headers: Vec<(String, String)>,
+    headers: Headers,
     bodies: Vec<Bytes>,
 }
 
@@ -131,12 +131,11 @@ const BODIES: usize = 997;
 
 impl Load {
     fn new(topic: String, keys: u64, bytes: usize) -> Self {
-        let header = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let headers = vec![
-            header("eventType", "bench.message.sent"),
-            header("eventVersion", "1"),
-            header("idempotencyKey", "k:1"),
-        ];
+        let headers = Headers::from([
+            ("eventType", "bench.message.sent"),
+            ("eventVersion", "1"),
+            ("idempotencyKey", "k:1"),
+        ]);
         let mut dice = fastrand::Rng::with_seed(1);
         let mut body = || (0..bytes).map(|_| dice.alphanumeric() as u8).collect::<Vec<u8>>();
         let bodies = (0..BODIES).map(|_| Bytes::from(body())).collect();

@@ -48,7 +48,7 @@ impl Bare for BareNats {
                 headers.insert("Chapar-Tenant", Load::tenant(sent));
                 headers.insert("Chapar-Key", load.key(sent));
                 for (name, value) in &load.headers {
-                    headers.insert(name.as_str(), value.as_str());
+                    headers.insert(name, value);
                 }
                 headers.insert("Nats-Msg-Id", Load::id(sent).to_string());
                 let message = PublishMessage::build().headers(headers).payload(load.body(sent));

@@ -201,7 +201,7 @@ impl Bare for BarePubSub {
             let mut calls = FuturesUnordered::new();
             while began.elapsed() < turn {
                 let mut attributes: HashMap<String, String> =
-                    load.headers.iter().cloned().collect();
+                    load.headers.iter().map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
                 attributes.insert("chapar-id".into(), Load::id(sent).to_string());
                 attributes.insert("chapar-tenant".into(), Load::tenant(sent));
                 let message =

@@ -427,9 +427,9 @@ impl Chapar {
 /// The header of an event that should not be used any more.
 pub(crate) const DEPRECATED: &str = "chapar-deprecated";
 
-fn deprecation(contract: Option<&Contract>) -> Option<(String, String)> {
+fn deprecation(contract: Option<&Contract>) -> Option<(&str, &str)> {
     let why = contract?.deprecated.as_ref()?;
-    Some((DEPRECATED.to_owned(), why.clone()))
+    Some((DEPRECATED, why))
 }
 
 pub(crate) fn topic(profile: &Profile, envelope: &Envelope) -> String {

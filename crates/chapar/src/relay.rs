@@ -186,7 +186,7 @@ impl Hands {
                 continue;
             }
             if let Some(stamp) = row.stamp {
-                row.headers.push((stamps::HEADER.to_owned(), stamp));
+                row.headers.push(stamps::HEADER, stamp);
             }
             messages.push(Outgoing {
                 id: row.event_id,

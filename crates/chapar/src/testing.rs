@@ -53,7 +53,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use chapar_core::dialect::Message;
 use chapar_core::port::{Clock, Delivery, ManualClock, Position, Token};
-use chapar_core::{Draft, Envelope};
+use chapar_core::{Draft, Envelope, Headers};
 use chapar_sql::{Backend, DeadLetter, SqlTransport, Store, StoreError, StoreOptions};
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::CancellationToken;
@@ -347,7 +347,7 @@ impl Harness {
     fn decode(
         &self,
         topic: String,
-        headers: Vec<(String, String)>,
+        headers: Headers,
         body: Bytes,
     ) -> Result<Envelope, HarnessError> {
         let message = Message { topic: Some(topic), headers, body };
@@ -410,7 +410,7 @@ impl Harness {
         &mut self,
         topic: String,
         key: Option<String>,
-        headers: Vec<(String, String)>,
+        headers: Headers,
         body: Bytes,
     ) -> Delivery {
         self.delivered += 1;

@@ -140,8 +140,11 @@ fn line(received: &Received, format: Format) -> String {
 }
 
 fn envelope(received: &Received) -> Option<Envelope> {
-    let message =
-        Message { topic: None, headers: received.headers.clone(), body: received.body.clone() };
+    let message = Message {
+        topic: None,
+        headers: received.headers.iter().cloned().collect(),
+        body: received.body.clone(),
+    };
     let dialects: [&dyn Dialect; 3] = [&Melmastoon, &Learning, &CloudEvents::Structured];
     dialects.iter().find_map(|dialect| dialect.decode(&message).ok())
 }

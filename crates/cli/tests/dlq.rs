@@ -128,7 +128,7 @@ impl Saboteur {
             topic: "melmastoon.reservation.booking.confirmed.v1".into(),
             tenant: "kabul-grand".into(),
             key: Some("kabul-grand:res_garbled".into()),
-            headers: vec![],
+            headers: Default::default(),
             body: b"{\"eventId\": \"0198f2c4-5e6a-7b1c".as_slice().into(),
         };
         self.runtime.block_on(async {

@@ -262,7 +262,7 @@ async fn what_is_pushed_with_a_good_token_is_applied_once_before_it_is_answered(
         };
         sniffer.ack(std::slice::from_ref(&got.token)).await.unwrap();
         let attributes: serde_json::Map<String, Value> =
-            got.headers.into_iter().map(|(name, value)| (name, value.into())).collect();
+            got.headers.iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
         bodies.push(json!({
             "message": {"messageId": got.token.position.offset.to_string(), "attributes": attributes,
                 "orderingKey": got.key, "data": STANDARD.encode(&got.body)},

@@ -13,6 +13,7 @@ pub mod convert;
 pub mod dialect;
 pub mod draft;
 pub mod envelope;
+mod headers;
 pub mod id;
 pub mod machine;
 pub mod port;
@@ -26,6 +27,7 @@ pub use envelope::{
     Actor, ActorKind, Aggregate, Cause, Envelope, Payload, PayloadError, Producer, Tenant,
     TraceContext,
 };
+pub use headers::Headers;
 pub use id::{Id, IdKind};
 pub use profile::Profile;
 pub use rules::{Code, Violation, Violations};

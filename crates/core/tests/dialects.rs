@@ -246,7 +246,7 @@ fn strange_but_legal_cloud_events_keep_their_shape() {
 fn a_structured_cloud_event_is_recognised_where_a_binary_one_was_expected() {
     let mut message = fixture("cloudevents/invoice_created.json");
     let content_type = "Application/CloudEvents+JSON; charset=utf-8";
-    message.headers.push(("Content-Type".into(), content_type.into()));
+    message.headers.push("Content-Type", content_type);
     let e = CloudEvents::Binary(Binding::Kafka).decode(&message).unwrap();
     assert_eq!(e, CloudEvents::Structured.decode(&message).unwrap());
 }

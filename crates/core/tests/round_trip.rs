@@ -36,7 +36,7 @@ proptest! {
     #[test]
     fn cloudevents_escape_headers_into_printable_ascii(envelope in json_envelope()) {
         for binding in [chapar_core::dialect::Binding::Http, chapar_core::dialect::Binding::Nats] {
-            for (name, value) in CloudEvents::Binary(binding).encode(&envelope).unwrap().headers {
+            for (name, value) in &CloudEvents::Binary(binding).encode(&envelope).unwrap().headers {
                 prop_assert!(value.bytes().all(|b| (b' '..=b'~').contains(&b)), "{name}: {value}");
                 prop_assert!(name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-'), "{name}");
             }

@@ -1,6 +1,7 @@
 //! Events that a store still has, for whoever checks them against a schema.
 
 use bytes::Bytes;
+use chapar_core::Headers;
 use jiff::Timestamp;
 
 use crate::conn::Conn;
@@ -17,7 +18,7 @@ pub struct KeptEvent {
     /// Its topic.
     pub topic: String,
     /// Its headers on the wire.
-    pub headers: Vec<(String, String)>,
+    pub headers: Headers,
     /// Its bytes on the wire; of one that came in by `chapar.emit` and is not completed yet, only
     /// the payload.
     pub body: Bytes,
@@ -59,7 +60,7 @@ pub struct AppendedEvent {
     /// Its ordering key.
     pub ordering_key: Option<String>,
     /// Its headers on the wire.
-    pub headers: Vec<(String, String)>,
+    pub headers: Headers,
     /// Its bytes on the wire.
     pub body: Bytes,
 }
@@ -144,7 +145,7 @@ fn kept(row: &Row, sealed: bool) -> Result<KeptEvent, StoreError> {
         event_id: row.get(0)?,
         topic: row.get(5)?,
         // What is not complete has facts where headers go.
-        headers: if sealed { from_json_pairs(&headers) } else { Vec::new() },
+        headers: if sealed { from_json_pairs(&headers) } else { Headers::new() },
         body: row.get(2)?,
         sealed,
     })

@@ -204,7 +204,7 @@ fn message(key: &str) -> Outgoing {
         topic: "orders".into(),
         tenant: "acme".into(),
         key: Some(key.into()),
-        headers: vec![],
+        headers: Default::default(),
         body: "{}".into(),
     }
 }

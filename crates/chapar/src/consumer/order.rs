@@ -4,10 +4,10 @@ use std::collections::{HashMap, HashSet};
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use chapar_core::Envelope;
 use chapar_core::machine::failure::FailureKind;
 use chapar_core::machine::order::{Place, Progress, Standing};
 use chapar_core::machine::stamps::{HEADER, Stamp};
+use chapar_core::{Envelope, Headers};
 use chapar_sql::{InboxFloor, InboxHole, InboxMark, StoreError, Tx};
 use jiff::Timestamp;
 use tracing::warn;
@@ -37,14 +37,13 @@ impl Runner {
     pub(crate) fn place(
         &self,
         topic: &str,
-        headers: &[(String, String)],
+        headers: &Headers,
         envelope: Option<&Envelope>,
     ) -> Option<Place> {
         if !self.consumer.ordered {
             return None;
         }
-        let stamp = headers.iter().find(|(name, _)| name == HEADER);
-        if let Some(stamp) = stamp.and_then(|(_, text)| Stamp::read(text)) {
+        if let Some(stamp) = headers.get(HEADER).and_then(Stamp::read) {
             return Some(Place::by_stamp(&stamp, topic, self.consumer.handlers.keys()));
         }
         let envelope = envelope.filter(|_| self.consumer.by_version)?;

@@ -210,11 +210,13 @@ impl Runner {
 
     /// Warns of a deprecated event, once for each topic.
     fn warn_of_deprecation(&self, delivery: &Delivery) {
-        let header = delivery.headers.iter().find(|(name, _)| name == DEPRECATED);
         let registry = self.chapar.registry();
         let entry = registry.and_then(|registry| registry.entry(&delivery.topic));
         let declared = entry.as_ref().and_then(|entry| entry.contract.deprecated.as_ref());
-        let Some(why) = declared.or(header.map(|(_, why)| why)) else { return };
+        let Some(why) = declared.map(String::as_str).or_else(|| delivery.headers.get(DEPRECATED))
+        else {
+            return;
+        };
         self.metrics.add_deprecated(1);
         let mut warned = self.warned.lock().unwrap_or_else(|p| p.into_inner());
         if warned.insert(delivery.topic.clone()) {

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
+use chapar_core::Headers;
 use chapar_core::port::{Outgoing, Transport};
 use chapar_sql::{DeadLetter, StoreError};
 use serde_json::json;
@@ -77,8 +78,7 @@ impl Copier {
         let profile = self.chapar.profile();
         let subject = profile.subject(&arrival.topic).ok()?;
         let topic = profile.dlq_template.fill(&arrival.topic, &subject.service().to_uppercase());
-        let headers: Vec<(String, String)> =
-            serde_json::from_str(&arrival.headers).unwrap_or_default();
+        let headers: Headers = serde_json::from_str(&arrival.headers).unwrap_or_default();
         let body = json!({
             "original_topic": arrival.topic,
             "original_partition": arrival.partition,
@@ -88,18 +88,18 @@ impl Copier {
             "error_message": letter.error,
             "retry_count": letter.attempts,
             "failed_at": letter.last_failed_at,
-            "headers": headers.into_iter().collect::<BTreeMap<_, _>>(),
+            "headers": headers.iter().collect::<BTreeMap<_, _>>(),
         });
         Some(Outgoing {
             id: letter.id.parse().ok()?,
             topic,
             tenant: arrival.tenant.clone(),
             key: arrival.ordering_key.clone(),
-            headers: vec![
-                ("chapar-consumer".to_owned(), letter.consumer.clone()),
-                ("chapar-letter".to_owned(), letter.id.clone()),
-                ("chapar-kind".to_owned(), letter.kind.clone()),
-            ],
+            headers: Headers::from([
+                ("chapar-consumer", &letter.consumer),
+                ("chapar-letter", &letter.id),
+                ("chapar-kind", &letter.kind),
+            ]),
             body: body.to_string().into(),
         })
     }

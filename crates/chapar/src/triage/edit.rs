@@ -31,8 +31,7 @@ impl Letters {
     ) -> Result<(Envelope, Message), TriageError> {
         let refuse = |reason: String| TriageError::Edit(reason);
         let topic = &letter.arrival.topic;
-        let headers: Vec<(String, String)> =
-            serde_json::from_str(&letter.arrival.headers).unwrap_or_default();
+        let headers = serde_json::from_str(&letter.arrival.headers).unwrap_or_default();
         let body = letter.arrival.body.clone();
         let original = Message { topic: Some(topic.clone()), headers, body };
         let dialect = chapar.dialect();
@@ -83,9 +82,9 @@ impl Letters {
             registry.check_message(topic, &message.body).map_err(refuse)?;
         }
         // What others have put beside the dialect's own headers, such as the relay's stamps.
-        for (name, value) in original.headers {
-            if message.header(&name).is_none() {
-                message.headers.push((name, value));
+        for (name, value) in &original.headers {
+            if message.header(name).is_none() {
+                message.headers.push(name, value);
             }
         }
         Ok((envelope, message))

@@ -34,7 +34,7 @@ pub(crate) async fn the_rest_flows(house: &House, transport: Arc<dyn Transport>)
             topic: Noted::SUBJECT.into(),
             tenant: "acme".into(),
             key: Some(key.into()),
-            headers: vec![],
+            headers: Default::default(),
             body: body.into(),
         };
         transport.publish(vec![message]).await.remove(0).unwrap();

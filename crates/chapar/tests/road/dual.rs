@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chapar::core::Cause;
 use chapar::core::convert::DUAL_PUBLISH_OF;
 use chapar::core::dialect::{Dialect, Melmastoon, Message};
+use chapar::core::{Cause, Headers};
 use chapar::sql::Row;
 use chapar::{
     App, AppendError, Chapar, Consumer, Cx, Envelope, Event, Failure, Producer, Profile, Registry,
@@ -128,7 +128,7 @@ async fn publish(chapar: &Chapar, key: &str, numbers: impl IntoIterator<Item = i
 }
 
 /// What lies in the outbox, in order: the event, its key, its headers.
-async fn outbox(house: &House) -> Vec<(Envelope, String, Vec<(String, String)>)> {
+async fn outbox(house: &House) -> Vec<(Envelope, String, Headers)> {
     let sql = match house.chapar.store().backend() {
         chapar::sql::Backend::Sqlite => {
             "select topic, body, ordering_key, headers from chapar_outbox order by seq"
@@ -141,7 +141,7 @@ async fn outbox(house: &House) -> Vec<(Envelope, String, Vec<(String, String)>)>
     let rows = tx.fetch(sql, vec![]).await.unwrap();
     let event = |row: &Row| {
         let headers: String = row.get(3).unwrap();
-        let headers: Vec<(String, String)> = serde_json::from_str(&headers).unwrap();
+        let headers: Headers = serde_json::from_str(&headers).unwrap();
         let body: bytes::Bytes = row.get(1).unwrap();
         let topic: String = row.get(0).unwrap();
         let message = Message { topic: Some(topic.clone()), headers: headers.clone(), body };
@@ -180,9 +180,7 @@ async fn a_fact_is_appended_in_both_versions_or_in_none(house: House) {
     assert_eq!(old.occurred_at, new.occurred_at);
     assert_eq!((old_key, &old.idempotency_key), (new_key, &new.idempotency_key));
     assert!(old.schema.as_ref().unwrap().contains("/v1#sha256-"), "{:?}", old.schema);
-    let deprecated = |headers: &[(String, String)]| {
-        headers.iter().find(|(name, _)| name == "chapar-deprecated").map(|(_, why)| why.clone())
-    };
+    let deprecated = |headers: &Headers| headers.get("chapar-deprecated").map(str::to_owned);
     assert_eq!(deprecated(new_headers), None);
     assert_eq!(deprecated(old_headers), Some(format!("since 2027-01-31, read {NEW} instead")));
 }

@@ -117,7 +117,7 @@ impl House {
             topic: topic.into(),
             tenant: "platform".into(),
             key: Some(key.into()),
-            headers: vec![],
+            headers: Default::default(),
             body: body.to_vec().into(),
         };
         self.transport.publish(vec![message]).await.remove(0).unwrap();

@@ -82,7 +82,7 @@ impl Service {
         let secrets: Secrets = SECRET.parse().unwrap();
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let signed = secrets.verify(header, &body, Timestamp::now());
-        let message = Message { topic: None, headers: vec![], body: body.clone() };
+        let message = Message { topic: None, headers: Default::default(), body: body.clone() };
         let envelope = chapar::core::dialect::Melmastoon.decode(&message).unwrap();
         let noted: Noted = envelope.payload.parse().unwrap();
         let mut wrong = Vec::new();

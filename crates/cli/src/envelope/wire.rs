@@ -10,7 +10,7 @@ use chapar_core::dialect::{
     Binding, CloudEvents, DecodeError, Dialect as _, Learning, MAX_MESSAGE, Melmastoon, Meridian,
     Message,
 };
-use chapar_core::{Envelope, Profile};
+use chapar_core::{Envelope, Headers, Profile};
 use clap::{Args, ValueEnum};
 use prost_reflect::DescriptorPool;
 use protox::Compiler;
@@ -267,7 +267,7 @@ impl Source {
 
     /// Header lines, an empty line, the body.
     fn parse_headers(&self, input: &Bytes) -> Result<Message, Trouble> {
-        let mut headers = Vec::new();
+        let mut headers = Headers::new();
         let mut rest: &[u8] = input.strip_prefix(BYTE_ORDER_MARK).unwrap_or(input);
         for number in 1.. {
             let (line, after) = split_line(rest);
@@ -288,7 +288,7 @@ impl Source {
                 return Err(wrong("has no name"));
             }
             let value = value.strip_prefix(' ').unwrap_or(value);
-            headers.push((name.trim().to_owned(), value.to_owned()));
+            headers.push(name.trim(), value);
         }
         Ok(Message { topic: self.topic.clone(), headers, body: input.slice_ref(rest) })
     }

@@ -10,6 +10,7 @@ use serde_json::value::RawValue;
 
 use super::{DecodeError, EncodeError, Message, invalid, short, split_version};
 use crate::envelope::{Actor, Envelope, Payload, Producer};
+use crate::headers::Headers;
 
 /// The fields of an object that nobody has taken yet.
 ///
@@ -251,14 +252,15 @@ impl Writer {
 
 /// The message of a JSON dialect: the attributes that its relays set, and the body.
 pub(super) fn message(envelope: &Envelope, body: Writer) -> Message {
-    let mut headers = vec![
-        ("eventId".to_owned(), envelope.id.to_string()),
-        ("eventType".to_owned(), envelope.event_type.clone()),
-        ("eventVersion".to_owned(), envelope.version.to_string()),
-        ("tenantId".to_owned(), envelope.tenant.to_string()),
-    ];
+    let (id, version) = (envelope.id.to_string(), envelope.version.to_string());
+    let mut headers = Headers::from([
+        ("eventId", id.as_str()),
+        ("eventType", &envelope.event_type),
+        ("eventVersion", &version),
+        ("tenantId", envelope.tenant.as_str()),
+    ]);
     if let Some(key) = &envelope.idempotency_key {
-        headers.push(("idempotencyKey".to_owned(), key.clone()));
+        headers.push("idempotencyKey", key);
     }
     Message { topic: None, headers, body: body.finish().into() }
 }

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use serde_json::Value;
 
 use crate::envelope::{Envelope, Payload};
+use crate::headers::Headers;
 
 pub use cloudevents::{Binding, CloudEvents};
 pub use learning::Learning;
@@ -45,7 +46,7 @@ pub struct Message {
     /// The topic it goes to or came on, where the dialect needs it to tell the event's type.
     pub topic: Option<String>,
     /// Headers in the order they are written. Names compare without case.
-    pub headers: Vec<(String, String)>,
+    pub headers: Headers,
     /// The body.
     pub body: Bytes,
 }
@@ -53,13 +54,13 @@ pub struct Message {
 impl Message {
     /// A message without headers.
     pub fn from_body(body: impl Into<Bytes>) -> Self {
-        Message { topic: None, headers: Vec::new(), body: body.into() }
+        Message { topic: None, headers: Headers::new(), body: body.into() }
     }
 
     /// The first header of this name, whatever its case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
-        found.map(|(_, value)| value.as_str())
+        found.map(|(_, value)| value)
     }
 }
 

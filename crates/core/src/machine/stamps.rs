@@ -158,6 +158,7 @@ impl Stamp {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::headers::Headers;
     use crate::port::Tried;
     use bytes::Bytes;
     use jiff::Timestamp;
@@ -169,7 +170,7 @@ mod tests {
             topic: topic.into(),
             tenant: "acme".into(),
             key: Some(key.into()),
-            headers: Vec::new(),
+            headers: Headers::new(),
             body: Bytes::new(),
             behind: false,
             tried: Tried::default(),

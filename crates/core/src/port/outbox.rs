@@ -4,6 +4,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 
+use crate::headers::Headers;
 use crate::id::Id;
 use crate::port::BoxFuture;
 
@@ -59,7 +60,7 @@ pub struct OutboxRow {
     /// Its ordering key; `None` for an event that is declared unordered.
     pub key: Option<String>,
     /// The headers of the message.
-    pub headers: Vec<(String, String)>,
+    pub headers: Headers,
     /// The body of the message.
     pub body: Bytes,
     /// Rows of its key are parked: it waits behind them.

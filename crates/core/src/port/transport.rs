@@ -4,6 +4,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use jiff::Timestamp;
 
+use crate::headers::Headers;
 use crate::id::Id;
 use crate::port::{BoxFuture, Difference, Topology};
 
@@ -19,7 +20,7 @@ pub struct Outgoing {
     /// Messages of one key are delivered in the order they were acknowledged in.
     pub key: Option<String>,
     /// Headers.
-    pub headers: Vec<(String, String)>,
+    pub headers: Headers,
     /// Body.
     pub body: Bytes,
 }
@@ -84,7 +85,7 @@ pub struct Delivery {
     /// Its ordering key.
     pub key: Option<String>,
     /// Headers.
-    pub headers: Vec<(String, String)>,
+    pub headers: Headers,
     /// Body.
     pub body: Bytes,
     /// Which delivery of the message this is, from 1, as far as the transport counts.

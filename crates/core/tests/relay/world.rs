@@ -633,7 +633,7 @@ fn row(seq: i64, key: &str, behind: bool, tried: Tried) -> OutboxRow {
         topic: topic(seq).into(),
         tenant: "acme".into(),
         key: Some(key.into()),
-        headers: Vec::new(),
+        headers: Default::default(),
         body: Bytes::new(),
         behind,
         tried,

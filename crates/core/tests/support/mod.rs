@@ -74,7 +74,7 @@ pub fn parse_message(bytes: &[u8]) -> Message {
         rest = &rest[at + 1..];
         match line.split_once(": ") {
             Some(("@topic", topic)) => message.topic = Some(topic.into()),
-            Some((name, value)) => message.headers.push((name.into(), value.into())),
+            Some((name, value)) => message.headers.push(name, value),
             None => break,
         }
     }

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chapar_core::Headers;
 use chapar_core::port::{
     BoxFuture, Checkpoint, Chunk, KeyMarks, Lease, LeaseLost, Outbox, OutboxError, OutboxRow,
     Renewed, Settled, Track,
@@ -225,10 +226,10 @@ async fn write_track(
 }
 
 /// Headers are kept as a JSON array of pairs: a broker's headers may repeat.
-pub(crate) fn to_json_pairs(headers: &[(String, String)]) -> String {
+pub(crate) fn to_json_pairs(headers: &Headers) -> String {
     serde_json::to_string(headers).unwrap_or_else(|_| "[]".to_owned())
 }
 
-pub(crate) fn from_json_pairs(headers: &str) -> Vec<(String, String)> {
+pub(crate) fn from_json_pairs(headers: &str) -> Headers {
     serde_json::from_str(headers).unwrap_or_default()
 }

@@ -1,6 +1,7 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
+use chapar_core::Headers;
 use chapar_core::port::{Chunk, OutboxDraft, OutboxRow, Track, Tried};
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow};
@@ -245,7 +246,7 @@ fn postgres_row(row: &PgRow) -> Result<(OutboxRow, bool), StoreError> {
         tenant: row.try_get_unchecked(3)?,
         key: row.try_get_unchecked(4)?,
         draft: draft.map(|draft| to_draft(draft, headers)).transpose()?,
-        headers: if draft.is_some() { Vec::new() } else { from_json_pairs(headers) },
+        headers: if draft.is_some() { Headers::new() } else { from_json_pairs(headers) },
         body: Bytes::from(body),
         behind: false,
         tried: Tried::default(),
@@ -312,7 +313,7 @@ pub(super) fn common_row(row: &Row) -> Result<OutboxRow, StoreError> {
         tenant: row.get(3)?,
         key: row.get(4)?,
         draft: draft.as_deref().map(|draft| to_draft(draft, &headers)).transpose()?,
-        headers: if draft.is_some() { Vec::new() } else { from_json_pairs(&headers) },
+        headers: if draft.is_some() { Headers::new() } else { from_json_pairs(&headers) },
         body: row.get(6)?,
         behind: false,
         tried: Tried::default(),

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
+use chapar_core::Headers;
 use chapar_core::port::{
     Delivery, Kept, Outgoing, ReadFrom, SeekTo, SubscriptionSpec, TopicSpec, TransportError,
 };
@@ -173,10 +174,10 @@ pub async fn headers_and_binary_bodies_survive<B: Bench>(desk: Desk<B>) -> Verdi
         ("x twice", "2"),
         ("Nats-Msg-Id", "not the broker's business"),
     ];
-    message.headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
+    message.headers = headers.into();
     message.body = (0..=255).cycle().take(10_000).collect::<Vec<u8>>().into();
     let mut empty = desk.message("a key: with ünïcode", 2);
-    (empty.body, empty.headers) = (Bytes::new(), vec![]);
+    (empty.body, empty.headers) = (Bytes::new(), Headers::new());
     let mut loose = desk.message("", 3);
     loose.key = None;
     let receipts = publish(&*transport, vec![message.clone(), empty.clone(), loose.clone()]).await;
@@ -341,8 +342,8 @@ pub async fn topology_applied_twice_is_a_no_op<B: Bench>(desk: Desk<B>) -> Verdi
     Ok(())
 }
 
-fn sorted(headers: &[(String, String)]) -> Vec<(String, String)> {
-    let mut headers = headers.to_vec();
+fn sorted(headers: &Headers) -> Vec<(&str, &str)> {
+    let mut headers: Vec<_> = headers.iter().collect();
     headers.sort();
     headers
 }

@@ -71,7 +71,7 @@ impl<B: Bench> Desk<B> {
             topic: self.topic(),
             tenant: "acme".into(),
             key: Some(key.into()),
-            headers: vec![("content-type".into(), "text/plain".into())],
+            headers: [("content-type", "text/plain")].into(),
             body: Bytes::from(format!("{key}:{number}")),
         }
     }

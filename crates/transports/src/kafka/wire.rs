@@ -6,11 +6,11 @@
 use std::borrow::Cow;
 
 use bytes::{Bytes, BytesMut};
-use chapar_core::Id;
 use chapar_core::port::{Delivery, Outgoing, Position, Token};
+use chapar_core::{Headers, Id};
 use jiff::Timestamp;
 use rdkafka::Message;
-use rdkafka::message::{BorrowedMessage, Header, Headers, OwnedHeaders};
+use rdkafka::message::{BorrowedMessage, Header, Headers as _, OwnedHeaders};
 
 use super::topology::{Topic, Topics};
 
@@ -31,8 +31,7 @@ pub(super) struct Kept {
     pub(super) topic: Topic,
     pub(super) position: Position,
     published_at: Timestamp,
-    /// All of it, one behind the other: body, key, tenant, and names and values of the headers,
-    /// each of these with its length before it.
+    /// All of it, one behind the other: body, key, tenant, headers.
     memory: Bytes,
     body: usize,
     key: Option<usize>,
@@ -61,17 +60,9 @@ impl Kept {
         }
     }
 
-    fn headers(&self) -> Vec<(String, String)> {
-        let mut at = self.body + self.key.unwrap_or(0) + self.tenant.unwrap_or(0);
-        let mut next = || {
-            let length = self.memory.get(at..at + LENGTH)?;
-            let length = u32::from_ne_bytes(length.try_into().ok()?) as usize;
-            let text = self.text(at + LENGTH, length);
-            at += LENGTH + length;
-            Some(text.to_owned())
-        };
-        let pairs = std::iter::from_fn(|| Some((next()?, next()?)));
-        pairs.collect()
+    fn headers(&self) -> Headers {
+        let at = self.body + self.key.unwrap_or(0) + self.tenant.unwrap_or(0);
+        Headers::over(self.memory.slice(at..))
     }
 
     /// It was text when it was put there.
@@ -81,8 +72,6 @@ impl Kept {
     }
 }
 
-/// The bytes in which a length is written.
-const LENGTH: usize = size_of::<u32>();
 /// A piece of memory for several messages is so large, or as large as one message needs. All of
 /// it stays until the last of them is acknowledged.
 const PIECE: usize = 32 << 10;
@@ -116,7 +105,7 @@ impl Decoder {
     /// well as they can be, for the consumer to judge.
     pub(super) fn decode(&mut self, message: &BorrowedMessage<'_>) -> Arrived {
         let headers = message.headers();
-        let count = headers.map_or(0, Headers::count);
+        let count = headers.map_or(0, |headers| headers.count());
         // Ours are the last two; headers of the same name before them are the sender's.
         let ours = |at: Option<usize>, name: &str| {
             let header = headers?.try_get(at?)?;
@@ -133,11 +122,8 @@ impl Decoder {
         for word in [&key, &tenant].into_iter().flatten() {
             self.memory.extend_from_slice(word.as_bytes());
         }
-        for header in headers.into_iter().flat_map(Headers::iter).take(left) {
-            for word in [Cow::Borrowed(header.key), text(header.value)] {
-                self.memory.extend_from_slice(&(word.len() as u32).to_ne_bytes());
-                self.memory.extend_from_slice(word.as_bytes());
-            }
+        for header in headers.into_iter().flat_map(|headers| headers.iter()).take(left) {
+            Headers::write(&mut self.memory, header.key, &text(header.value));
         }
         let topic = self.topics.get(message.topic());
         let partition = u32::try_from(message.partition()).unwrap_or_default();

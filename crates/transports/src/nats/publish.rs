@@ -106,7 +106,7 @@ impl Nats {
         let Outgoing { id, tenant, key, headers, body, .. } = message;
         let named = wire::Named { id: id.to_string(), tenant, key };
         let size = body.len();
-        let headers = wire::encode(headers, named);
+        let headers = wire::encode(&headers, named);
         let client = &self.0.client;
         match client.publish_with_reply_and_headers(subject, reply, headers, body).await {
             Ok(()) => Ok(Sent { route, partition }),

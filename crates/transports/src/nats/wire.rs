@@ -4,6 +4,7 @@
 //! cannot carry to the letter (line breaks, blanks around a value, names with a colon, names of
 //! NATS itself or ours) go together as JSON in `Chapar-Headers`.
 
+use chapar_core::Headers;
 use std::borrow::Cow;
 
 use async_nats::header::{HeaderMap, HeaderName, NATS_MESSAGE_ID};
@@ -19,9 +20,8 @@ pub(super) struct Named {
     pub(super) key: Option<String>,
 }
 
-/// The headers of an outgoing message. They are taken and not copied: this is done for every
-/// event.
-pub(super) fn encode(headers: Vec<(String, String)>, named: Named) -> HeaderMap {
+/// The headers of an outgoing message.
+pub(super) fn encode(headers: &Headers, named: Named) -> HeaderMap {
     static PLAIN: [HeaderName; 2] =
         [HeaderName::from_static(TENANT[0]), HeaderName::from_static(KEY[0])];
     let mut map = HeaderMap::new();
@@ -35,23 +35,23 @@ pub(super) fn encode(headers: Vec<(String, String)>, named: Named) -> HeaderMap 
             None => {}
         }
     }
-    let mut others: Vec<(String, String)> = Vec::new();
+    let mut others = Headers::new();
     for (name, value) in headers {
-        match is_plain_name(&name) && is_plain_value(&value) {
+        match is_plain_name(name) && is_plain_value(value) {
             true => map.append(name, value),
-            false => others.push((name, value)),
+            false => others.push(name, value),
         }
     }
     if !others.is_empty() {
-        map.insert(OTHERS, serde_json::Value::from_iter(others.iter().map(pair)).to_string());
+        map.insert(OTHERS, serde_json::json!(others).to_string());
     }
     map
 }
 
 /// The headers and the key of a message that has arrived.
-pub(super) fn decode(map: Option<&HeaderMap>) -> (Vec<(String, String)>, Option<String>) {
-    let (mut headers, mut key) = (Vec::new(), None);
-    let Some(map) = map else { return (headers, key) };
+pub(super) fn decode(map: Option<&HeaderMap>) -> (Headers, Option<String>) {
+    let (mut headers, mut key) = (Vec::<(Cow<'_, str>, Cow<'_, str>)>::new(), None);
+    let Some(map) = map else { return (Headers::new(), key) };
     for (name, values) in map.iter() {
         let name: &str = name.as_ref();
         for value in values {
@@ -60,13 +60,13 @@ pub(super) fn decode(map: Option<&HeaderMap>) -> (Vec<(String, String)>, Option<
                 _ if name == KEY[1] => key = serde_json::from_str(value.as_str()).ok(),
                 OTHERS => headers.extend(others(value.as_str())),
                 _ if is_reserved(name) => {}
-                _ => headers.push((name.to_owned(), value.as_str().to_owned())),
+                _ => headers.push((name.into(), value.as_str().into())),
             }
         }
     }
     // The map has no order of its own; deliveries of one message should look the same.
     headers.sort_by(|(a, _), (b, _)| a.cmp(b));
-    (headers, key)
+    (headers.into_iter().collect(), key)
 }
 
 /// The key of a message that has arrived.
@@ -91,11 +91,7 @@ pub(super) fn named(map: Option<&HeaderMap>) -> Option<(String, String)> {
     Some((id, tenant))
 }
 
-fn pair((name, value): &(String, String)) -> serde_json::Value {
-    serde_json::json!([name, value])
-}
-
-fn others(json: &str) -> Vec<(String, String)> {
+fn others(json: &str) -> Vec<(Cow<'_, str>, Cow<'_, str>)> {
     serde_json::from_str(json).unwrap_or_default()
 }
 
@@ -131,18 +127,17 @@ mod tests {
     #[test]
     fn what_nats_cannot_carry_goes_another_way() {
         let headers =
-            [("ce-id", "7"), ("x", "a\r\nb"), ("Nats-Msg-Id", "no"), ("chapar-key", "no")];
-        let headers = headers.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
-        let map = encode(headers.clone(), named("a key"));
+            [("Nats-Msg-Id", "no"), ("ce-id", "7"), ("chapar-key", "no"), ("x", "a\r\nb")];
+        let headers = Headers::from(headers);
+        let map = encode(&headers, named("a key"));
         assert_eq!(map.get("ce-id").map(|value| value.as_str()), Some("7"));
         assert_eq!(map.get("Nats-Msg-Id").map(|value| value.as_str()), Some("7"));
-        let (mut back, key) = decode(Some(&map));
-        back.sort_by_key(|pair| headers.iter().position(|sent| sent == pair));
-        assert_eq!((back, key.as_deref()), (headers, Some("a key")));
+        // By name, as the map has no order of its own.
+        assert_eq!(decode(Some(&map)), (headers, Some("a key".into())));
         for key in [" \n", " a", "b ", "c\u{85}", "\u{2003}d", "", "\u{7f}"] {
-            let map = encode(vec![], named(key));
+            let map = encode(&Headers::new(), named(key));
             assert_eq!(map.get("Chapar-Key"), None, "{key:?}");
-            assert_eq!(decode(Some(&map)), (vec![], Some(key.into())));
+            assert_eq!(decode(Some(&map)), (Headers::new(), Some(key.into())));
         }
     }
 }

@@ -186,7 +186,7 @@ mod tests {
                 token: Token { position, handle: None },
                 topic: "t".into(),
                 key: key.map(str::to_owned),
-                headers: vec![],
+                headers: Default::default(),
                 body: message.to_owned().into(),
                 attempt: 0,
                 published_at: Timestamp::UNIX_EPOCH,

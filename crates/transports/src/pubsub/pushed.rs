@@ -335,7 +335,7 @@ mod tests {
         let delivery = read(body).unwrap().delivery("t", 1);
         assert_eq!((delivery.body.as_ref(), delivery.attempt), (&b"hi"[..], 3));
         assert_eq!(delivery.key.as_deref(), Some("acme:1"));
-        assert_eq!(delivery.headers, [("ce-id".to_owned(), "x".to_owned())]);
+        assert_eq!(delivery.headers, [("ce-id", "x")].into());
         assert_eq!(delivery.published_at.to_string(), "2026-04-22T10:00:00Z");
         for (wrong, part) in [
             ("no", "JSON"),

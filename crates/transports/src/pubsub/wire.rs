@@ -7,6 +7,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use chapar_core::Headers;
 use chapar_core::port::TransportError;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -27,7 +28,7 @@ pub(super) fn encode(
     id: &str,
     tenant: &str,
     key: Option<&str>,
-    headers: &[(String, String)],
+    headers: &Headers,
 ) -> Result<(HashMap<String, String>, String), TransportError> {
     let mut attributes: HashMap<String, String> = HashMap::new();
     let mut others: Vec<(&str, &str)> = Vec::new();
@@ -35,9 +36,9 @@ pub(super) fn encode(
         let fits = is_plain_name(name)
             && value.len() <= MOST_VALUE
             && attributes.len() < MOST_ATTRIBUTES - 10
-            && headers.iter().filter(|(other, _)| other == name).count() == 1;
+            && headers.iter().filter(|(other, _)| *other == name).count() == 1;
         match fits {
-            true => drop(attributes.insert(name.clone(), value.clone())),
+            true => drop(attributes.insert(name.to_owned(), value.to_owned())),
             false => others.push((name, value)),
         }
     }
@@ -71,9 +72,9 @@ pub(super) fn encode(
 pub(super) fn decode(
     attributes: HashMap<String, String>,
     ordering: &str,
-) -> (Vec<(String, String)>, Option<String>) {
+) -> (Headers, Option<String>) {
     let mut key = (!ordering.is_empty()).then(|| ordering.to_owned());
-    let (mut headers, mut others) = (Vec::new(), BTreeMap::new());
+    let (mut headers, mut others) = (Vec::<(String, String)>::new(), BTreeMap::new());
     for (name, value) in attributes {
         match name.strip_prefix(OTHERS).and_then(|number| number.parse::<u32>().ok()) {
             Some(number) => drop(others.insert(number, value)),
@@ -86,7 +87,7 @@ pub(super) fn decode(
     }
     // The map has no order of its own; deliveries of one message should look the same.
     headers.sort();
-    (headers, key)
+    (headers.into_iter().collect(), key)
 }
 
 /// Adds the headers that went together; returns the key, if it went with them.
@@ -134,13 +135,14 @@ mod tests {
     use super::*;
 
     fn there_and_back(key: Option<&str>, headers: &[(&str, &str)]) -> HashMap<String, String> {
-        let mut sent: Vec<(String, String)> =
-            headers.iter().map(|(name, value)| ((*name).into(), (*value).into())).collect();
-        let (attributes, ordering) = encode("7", "acme", key, &sent).unwrap();
+        let mut sent = headers.to_vec();
+        let headers = Headers::from_iter(headers.iter().copied());
+        let (attributes, ordering) = encode("7", "acme", key, &headers).unwrap();
         assert!(attributes.values().all(|value| value.len() <= MOST_VALUE));
         assert!(ordering.len() <= MOST_VALUE);
         sent.sort();
-        assert_eq!(decode(attributes.clone(), &ordering), (sent, key.map(str::to_owned)));
+        let sorted = Headers::from_iter(sent);
+        assert_eq!(decode(attributes.clone(), &ordering), (sorted, key.map(str::to_owned)));
         attributes
     }
 
@@ -167,10 +169,10 @@ mod tests {
 
     #[test]
     fn too_many_headers_are_refused() {
-        let huge = [("x".to_owned(), "y".repeat(200_000))];
+        let huge = Headers::from([("x", "y".repeat(200_000))]);
         let said = encode("7", "acme", None, &huge).unwrap_err().to_string();
         assert!(said.contains("send fewer"), "{said}");
-        let many: Vec<_> = (0..300).map(|n| (format!("h{n}"), "v".to_owned())).collect();
+        let many: Headers = (0..300).map(|n| (format!("h{n}"), "v")).collect();
         assert!(encode("7", "acme", None, &many).unwrap().0.len() <= MOST_ATTRIBUTES);
     }
 }

@@ -48,7 +48,7 @@ pub(crate) fn message(topic: &str, key: &str) -> Outgoing {
         topic: topic.into(),
         tenant: "inn".into(),
         key: Some(key.into()),
-        headers: vec![],
+        headers: Default::default(),
         body: Bytes::from(id.to_string()),
         id,
     }

@@ -47,7 +47,7 @@ pub(super) fn message(topic: &str, tenant: &str, key: &str) -> Outgoing {
         topic: topic.into(),
         tenant: tenant.into(),
         key: Some(key.into()),
-        headers: vec![],
+        headers: Default::default(),
         body: Bytes::from_static(b"{}"),
     }
 }

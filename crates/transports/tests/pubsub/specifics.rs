@@ -62,7 +62,7 @@ pub(crate) fn message(topic: &str, key: &str, number: u32) -> Outgoing {
         topic: topic.into(),
         tenant: "acme".into(),
         key: Some(key.into()),
-        headers: vec![],
+        headers: Default::default(),
         body: Bytes::from(format!("{key}:{number}")),
     }
 }
@@ -148,7 +148,7 @@ async fn what_the_service_gives_up_takes_the_usual_road_once_more() {
     }
     let got = fetch(&*reader, 1).await;
     assert_eq!((bodies(&got), &got[0].topic), (vec!["ours".to_owned()], &topic));
-    assert_eq!(got[0].headers, [("ce-id".to_owned(), "7".to_owned())]);
+    assert_eq!(got[0].headers, [("ce-id", "7")].into());
     reader.ack(&[got[0].token]).await.unwrap();
     assert!(reader.fetch(9, Duration::from_secs(1)).await.unwrap().is_empty());
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
 use chapar_core::dialect::{MAX_MESSAGE, Message};
-use chapar_core::{Envelope, Payload as Carried};
+use chapar_core::{Envelope, Headers, Payload as Carried};
 use chapar_sql::{KeptCursor, KeptEvent, Store, StoreOptions};
 use serde_json::Value;
 
@@ -40,7 +40,7 @@ pub(super) fn of_file(file: &Path, tally: &mut Tally<'_>) -> Result<()> {
         if line.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        let message = Message { topic: None, headers: Vec::new(), body: line.clone().into() };
+        let message = Message { topic: None, headers: Headers::new(), body: line.clone().into() };
         let envelope = match tally.dialect.decode(&message) {
             Ok(envelope) => envelope,
             Err(error) => bail!("{name}:{number}: {error}"),

@@ -7,6 +7,7 @@ use serde_json::value::RawValue;
 use super::{Binding, NAME, attributes, is_structured};
 use crate::dialect::{DecodeError, EncodeError, JSON, Message, invalid, is_json, short};
 use crate::envelope::{Envelope, Payload};
+use crate::headers::Headers;
 
 /// Lists the extensions whose text is a JSON boolean or integer.
 const TYPED: &str = "typedextensions";
@@ -20,19 +21,19 @@ pub(super) fn encode(binding: Binding, envelope: &Envelope) -> Result<Message, E
         let typed = typed.join(",");
         attributes.more.insert(TYPED.into(), typed.into());
     }
-    let mut headers = Vec::new();
+    let mut headers = Headers::new();
     if let Some(media_type) = content_type {
-        headers.push((binding.content_type().to_owned(), media_type.to_owned()));
+        headers.push(binding.content_type(), media_type);
     }
     for (name, value) in attributes.first {
-        headers.push((binding.name(name), binding.write(&value)));
+        headers.push(binding.name(name), binding.write(&value));
     }
     for (name, value) in attributes.more {
         let text = match value {
             Value::String(text) => text,
             other => other.to_string(),
         };
-        headers.push((binding.name(&name), binding.write(&text)));
+        headers.push(binding.name(&name), binding.write(&text));
     }
     let body = match &envelope.payload {
         Payload::Json(raw) => raw.get().to_owned().into(),
@@ -46,7 +47,7 @@ pub(super) fn decode(binding: Binding, message: &Message) -> Result<Envelope, De
     let mut content_type = None;
     for (header, value) in &message.headers {
         if header.eq_ignore_ascii_case("content-type") {
-            if content_type.replace(value.clone()).is_some() {
+            if content_type.replace(value.to_owned()).is_some() {
                 return Err(invalid(short(header), value, "the header is there twice"));
             }
             continue;

@@ -44,7 +44,7 @@ pub(super) fn encode(envelope: &Envelope) -> Result<Message, EncodeError> {
     }
     Ok(Message {
         topic: None,
-        headers: vec![("content-type".into(), STRUCTURED.into())],
+        headers: [("content-type", STRUCTURED)].into(),
         body: body.finish().into(),
     })
 }

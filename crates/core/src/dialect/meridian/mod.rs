@@ -16,6 +16,7 @@ use super::{
     object_in, short, split_version,
 };
 use crate::envelope::{Aggregate, Envelope, Payload, Tenant};
+use crate::headers::Headers;
 use crate::profile::{KeyTemplate, Profile};
 
 /// Protobuf as the bank writes it: the envelope is part of each event's own message.
@@ -149,8 +150,8 @@ impl Dialect for Meridian {
         }
         body.extend_from_slice(&payload);
 
-        let mut headers = vec![("correlation_id".to_owned(), envelope.correlation.to_string())];
-        headers.extend(causation.map(|causation| ("causation_id".to_owned(), causation)));
+        let mut headers = Headers::from([("correlation_id", envelope.correlation.to_string())]);
+        headers.extend(causation.map(|causation| ("causation_id", causation)));
         Ok(Message { topic: Some(envelope.subject()), headers, body: body.into() })
     }
 
