@@ -220,6 +220,7 @@ impl Inner {
             }
             owned.flight.push(place, kept.key().map(Key::of), kept);
         }
+        self.count(state);
     }
 
     /// Notes how many wait in their places.
