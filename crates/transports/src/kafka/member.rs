@@ -14,7 +14,7 @@ use rdkafka::topic_partition_list::Offset;
 use tracing::{debug, warn};
 
 use super::client::{Ears, config, creation};
-use super::subscription::{Inner, State};
+use super::subscription::{Ahead, Inner, State};
 use super::wire::{Arrived, Decoder};
 use super::{lock, unavailable};
 
@@ -22,10 +22,8 @@ use super::{lock, unavailable};
 const TICK: Duration = Duration::from_millis(50);
 /// Between two looks at everything else while messages keep coming.
 const LOOK: Duration = Duration::from_millis(10);
-/// The most messages that are taken over at once.
-const PORTION: usize = 1000;
-/// A partition with this many waiting is not read further, or with as many as may be in flight.
-const PLENTY: usize = 500;
+/// The most messages, and about the most bytes, that are taken over at once.
+const PORTION: (usize, usize) = (1000, 4 << 20);
 /// How long before a client is made anew.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -129,9 +127,10 @@ impl Member {
             }
             self.follow(consumer);
             let looked_at = Instant::now();
-            while self.portion(consumer, &mut decoder, &mut arrived) {
-                if self.inner.push(&mut arrived) >= 2 * self.plenty() || looked_at.elapsed() > LOOK
-                {
+            loop {
+                let bytes = self.portion(consumer, &mut decoder, &mut arrived);
+                let none = arrived.is_empty();
+                if none || self.inner.push(&mut arrived, bytes) || looked_at.elapsed() > LOOK {
                     break;
                 }
             }
@@ -152,25 +151,27 @@ impl Member {
         }
     }
 
-    /// Reads what there is, and waits a while for the first; returns whether there was anything.
+    /// Reads what there is, and waits a while for the first; returns how many bytes it was.
     fn portion(
         &self,
         consumer: &GroupConsumer,
         decoder: &mut Decoder,
         arrived: &mut Vec<(u64, Arrived)>,
-    ) -> bool {
-        let mut wait = TICK;
-        while arrived.len() < PORTION {
+    ) -> usize {
+        let (mut wait, mut bytes) = (TICK, 0);
+        while arrived.len() < PORTION.0 && bytes < PORTION.1 {
             match consumer.poll(wait) {
                 Some(Ok(message)) => {
-                    arrived.push((self.inner.epoch(), decoder.decode(&message)));
+                    let message = decoder.decode(&message);
+                    bytes += message.kept.len();
+                    arrived.push((self.inner.epoch(), message));
                 }
                 Some(Err(error)) => self.complain(&error),
                 None => break,
             }
             wait = Duration::ZERO;
         }
-        !arrived.is_empty()
+        bytes
     }
 
     /// Lets the deliveries catch up before more is read, and returns whether they have. Not for
@@ -180,18 +181,14 @@ impl Member {
         let mut state = self.inner.state();
         while !state.closing && Instant::now() < until {
             self.inner.place(&mut state);
-            let read = state.owned.values().filter(|o| o.member == self.number && !o.paused);
-            let waiting: usize = read.map(|owned| owned.flight.waiting()).sum();
-            if waiting < 2 * self.plenty() {
+            let all = state.ahead(|owned| owned.member == self.number);
+            let read = state.ahead(|owned| owned.member == self.number && !owned.paused);
+            if !(Ahead { bytes: all.bytes, ..read }).is_enough(self.inner.plenty()) {
                 return true;
             }
             state = self.inner.wait(state, TICK / 10);
         }
         false
-    }
-
-    fn plenty(&self) -> usize {
-        self.inner.spec.max_in_flight.max(PLENTY)
     }
 
     /// Moves partitions that an order is for and that have not followed it.
@@ -252,25 +249,29 @@ impl Member {
         true
     }
 
-    /// Stops reading from partitions that have plenty, and goes on with those that have room.
+    /// Stops reading from partitions that have plenty, and goes on with those that have room. When
+    /// all together take much memory, anything is plenty; where nothing waits, reading always goes
+    /// on, because what a consumer needs next may come from there.
+    ///
     /// As long as the deliveries catch up, none is stopped: the client throws away what it has
     /// fetched of such a partition, and fetches it again.
     fn throttle(&self, consumer: &GroupConsumer, caught_up: bool) {
-        let plenty = self.plenty();
+        let mut state = self.inner.state();
+        let heavy = state.ahead(|owned| owned.member == self.number).is_heavy();
+        let (plenty, room) =
+            if heavy { (1, 0) } else { (self.inner.plenty(), self.inner.plenty() / 2) };
         let (mut full, mut free) = (TopicPartitionList::new(), TopicPartitionList::new());
-        for owned in self.inner.state().owned.values_mut() {
-            if owned.member != self.number {
-                continue;
-            }
+        for owned in state.owned.values_mut().filter(|owned| owned.member == self.number) {
             let waiting = owned.flight.waiting();
             if !owned.paused && !caught_up && waiting >= plenty {
                 owned.paused = true;
                 full.add_partition(&owned.topic, owned.partition);
-            } else if owned.paused && waiting <= plenty / 2 {
+            } else if owned.paused && waiting <= room {
                 owned.paused = false;
                 free.add_partition(&owned.topic, owned.partition);
             }
         }
+        drop(state);
         let turn = |list: &TopicPartitionList, pause: bool| match (list.count(), pause) {
             (0, _) => Ok(()),
             (_, true) => consumer.pause(list),

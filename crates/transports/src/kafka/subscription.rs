@@ -22,6 +22,10 @@ use crate::recent::Recent;
 
 /// How many ids of a partition are remembered, at most.
 const WINDOW: usize = 2048;
+/// So many messages are read ahead for a consumer that takes fewer at once.
+const PLENTY: usize = 500;
+/// With so many bytes that are not acknowledged, nothing is read but where nothing waits.
+const HEAVY: usize = 64 << 20;
 
 /// One process's part of a subscription.
 pub(super) struct KafkaSubscription {
@@ -49,8 +53,31 @@ pub(super) struct Inner {
 struct Inbox {
     /// Each with the last epoch that was begun when it was read.
     messages: Vec<(u64, Arrived)>,
-    /// How many waited in their places at the last look.
-    placed: usize,
+    /// Their bytes.
+    bytes: usize,
+    /// What was in its place at the last look.
+    placed: Ahead,
+}
+
+/// How far reading is ahead of what is dealt with.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Ahead {
+    /// Messages that wait to be delivered.
+    pub(super) waiting: usize,
+    /// The bytes of all that are not acknowledged.
+    pub(super) bytes: usize,
+}
+
+impl Ahead {
+    /// Whether it is far enough. See [`Inner::plenty`].
+    pub(super) fn is_enough(self, plenty: usize) -> bool {
+        self.waiting >= 2 * plenty || self.is_heavy()
+    }
+
+    /// Whether it is far enough for the memory that it takes, however few messages there are.
+    pub(super) fn is_heavy(self) -> bool {
+        self.bytes >= HEAVY
+    }
 }
 
 pub(super) struct State {
@@ -84,6 +111,8 @@ pub(super) struct Owned {
     pub(super) partition: i32,
     /// Offsets in it are one higher than Kafka's, which begin with 0.
     pub(super) flight: Flight<Kept>,
+    /// The bytes of what is in it.
+    pub(super) bytes: usize,
     recent: Recent<Id, i64>,
     /// What the group was last told; none if that has to be told again.
     pub(super) committed: Option<u64>,
@@ -163,6 +192,7 @@ impl Inner {
             topic: topic.to_owned(),
             partition,
             flight: Flight::new(start.unwrap_or(0), self.spec.ack_deadline),
+            bytes: 0,
             recent: Recent::new(WINDOW, None),
             committed: if start.is_some() { None } else { Some(0) },
             seek: seek.to_owned(),
@@ -179,23 +209,34 @@ impl Inner {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Adds what has been read, each with the epoch that was the last then; returns how many
-    /// messages wait to be delivered.
-    pub(super) fn push(&self, arrived: &mut Vec<(u64, Arrived)>) -> usize {
-        let waiting = {
+    /// How many messages of a partition may wait: as many as the consumer takes at once, or more.
+    pub(super) fn plenty(&self) -> usize {
+        self.spec.max_in_flight.max(PLENTY)
+    }
+
+    /// Adds what has been read, each with the epoch that was the last then, and how many bytes that
+    /// is; returns whether it is enough for now.
+    pub(super) fn push(&self, arrived: &mut Vec<(u64, Arrived)>, bytes: usize) -> bool {
+        let ahead = {
             let mut inbox = lock(&self.inbox);
             inbox.messages.append(arrived);
-            inbox.placed + inbox.messages.len()
+            inbox.bytes += bytes;
+            let waiting = inbox.placed.waiting + inbox.messages.len();
+            Ahead { waiting, bytes: inbox.placed.bytes + inbox.bytes }
         };
         self.arrived.notify_waiters();
-        waiting
+        ahead.is_enough(self.plenty())
     }
 
     /// Puts what has been read in its place. A partition that was given up and taken anew since
     /// starts behind what is committed: what was read before does not belong in it, and comes
     /// again.
     pub(super) fn place(&self, state: &mut State) {
-        let arrived = std::mem::take(&mut lock(&self.inbox).messages);
+        let arrived = {
+            let mut inbox = lock(&self.inbox);
+            inbox.bytes = 0;
+            std::mem::take(&mut inbox.messages)
+        };
         // Messages of one partition come together.
         let mut run: Option<(Topic, i32, Option<u64>)> = None;
         for (read_in, Arrived { partition, offset, id, kept }) in arrived {
@@ -218,15 +259,17 @@ impl Inner {
             if let Some(id) = id {
                 owned.recent.put(id, offset);
             }
-            owned.flight.push(place, kept.key().map(Key::of), kept);
+            if place > owned.flight.read_to() {
+                owned.bytes += kept.len();
+                owned.flight.push(place, kept.key().map(Key::of), kept);
+            }
         }
-        self.count(state);
+        self.note(state);
     }
 
-    /// Notes how many wait in their places.
-    fn count(&self, state: &State) {
-        let placed = state.owned.values().map(|owned| owned.flight.waiting()).sum();
-        lock(&self.inbox).placed = placed;
+    /// Notes how far reading is ahead in all places.
+    fn note(&self, state: &State) {
+        lock(&self.inbox).placed = state.ahead(|_| true);
     }
 
     /// Waits until something is acknowledged or `limit` is there.
@@ -274,7 +317,7 @@ impl Inner {
             let epoch = i64::try_from(*epoch).unwrap_or(i64::MAX);
             all.extend(taken.into_iter().map(|taken| (epoch, taken)));
         }
-        self.count(&state);
+        self.note(&state);
         if all.is_empty() {
             let due = state.owned.values().filter_map(|owned| owned.flight.due()).min();
             return state.refusal.as_ref().map_or(Ok((vec![], due)), |why| Err(setup(why.clone())));
@@ -288,12 +331,12 @@ impl Inner {
         Ok((all.into_iter().map(delivery).collect(), None))
     }
 
-    /// Does something with the flight that a token belongs to.
+    /// Does something with the partition that a token belongs to.
     fn with<T>(
         &self,
         state: &mut State,
         token: &Token,
-        act: impl FnOnce(&mut Flight<Kept>, u64, u32) -> Result<T, Stale>,
+        act: impl FnOnce(&mut Owned, u64, u32) -> Result<T, Stale>,
     ) -> Result<T, TransportError> {
         let (epoch, attempt) = token.delivery().ok_or(TransportError::Expired)?;
         let epoch = u64::try_from(epoch).map_err(|_| TransportError::Expired)?;
@@ -303,7 +346,7 @@ impl Inner {
         }
         let owned = state.owned.get_mut(&epoch).ok_or(TransportError::Expired)?;
         let place = token.position.offset + 1;
-        act(&mut owned.flight, place, attempt).map_err(|Stale| TransportError::Expired)
+        act(owned, place, attempt).map_err(|Stale| TransportError::Expired)
     }
 
     fn close(&self) {
@@ -312,7 +355,26 @@ impl Inner {
     }
 }
 
+impl Owned {
+    /// A message is dealt with, and is returned.
+    fn ack(&mut self, place: u64, attempt: u32) -> Result<Option<Kept>, Stale> {
+        let kept = self.flight.ack(place, attempt)?;
+        self.bytes = self.bytes.saturating_sub(kept.as_ref().map_or(0, Kept::len));
+        Ok(kept)
+    }
+}
+
 impl State {
+    /// How far reading is ahead in some partitions.
+    pub(super) fn ahead(&self, of: impl Fn(&Owned) -> bool) -> Ahead {
+        let mut ahead = Ahead::default();
+        for owned in self.owned.values().filter(|owned| of(owned)) {
+            ahead.waiting += owned.flight.waiting();
+            ahead.bytes += owned.bytes;
+        }
+        ahead
+    }
+
     fn epoch_of(&self, topic: &str, partition: i32) -> Option<u64> {
         self.places.get(topic)?.get(&partition).copied()
     }
@@ -374,7 +436,7 @@ impl Subscription for KafkaSubscription {
             {
                 let mut state = self.inner.state();
                 for token in tokens {
-                    match self.inner.with(&mut state, token, Flight::ack) {
+                    match self.inner.with(&mut state, token, Owned::ack) {
                         Ok(kept) => done.push(kept),
                         Err(error) => result = Err(error),
                     }
@@ -397,8 +459,7 @@ impl Subscription for KafkaSubscription {
         Box::pin(async move {
             let not_before = self.inner.started.elapsed() + delay;
             let mut state = self.inner.state();
-            let nack =
-                |flight: &mut Flight<_>, place, attempt| flight.nack(place, attempt, not_before);
+            let nack = |owned: &mut Owned, place, n| owned.flight.nack(place, n, not_before);
             let done = self.inner.with(&mut state, token, nack);
             self.inner.changed.notify_all();
             done
@@ -414,7 +475,7 @@ impl Subscription for KafkaSubscription {
             }
             let mut result = Ok(());
             for token in tokens {
-                let extend = |flight: &mut Flight<_>, place, n| flight.extend(place, n, now);
+                let extend = |owned: &mut Owned, place, n| owned.flight.extend(place, n, now);
                 result = result.and(self.inner.with(&mut state, token, extend));
             }
             result

@@ -39,6 +39,11 @@ pub(super) struct Kept {
 }
 
 impl Kept {
+    /// How many bytes it has.
+    pub(super) fn len(&self) -> usize {
+        self.memory.len()
+    }
+
     pub(super) fn key(&self) -> Option<&str> {
         self.key.map(|length| self.text(self.body, length))
     }
