@@ -5,7 +5,7 @@
 //! back with it: whatever is delivered next of that key starts with the earliest that is open.
 //! Every transport that keeps a cursor per partition works with one of these.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::time::Duration;
 
@@ -14,11 +14,25 @@ use std::time::Duration;
 pub struct Flight<T> {
     deadline: Duration,
     read_to: u64,
-    open: BTreeMap<u64, Open<T>>,
+    /// By ascending offset. The first is open; one behind it that is acknowledged leaves its seat
+    /// empty, until all before it are or there are too many such.
+    seats: VecDeque<Seat<T>>,
+    empty: usize,
     flying: usize,
+    /// Nothing before this offset waits.
+    waiting_from: u64,
     /// No deadline is over before this.
     late_from: Duration,
 }
+
+#[derive(Debug)]
+struct Seat<T> {
+    offset: u64,
+    open: Option<Open<T>>,
+}
+
+/// So many empty seats are nothing to tidy up for.
+const FEW: usize = 64;
 
 /// An ordering key, told apart by a hash. Two with the same one count as one key: each may wait for
 /// the other, and neither is out of order.
@@ -66,8 +80,15 @@ enum State {
 impl<T: Clone> Flight<T> {
     /// Everything up to `acked` is done; a delivery may take `deadline`.
     pub fn new(acked: u64, deadline: Duration) -> Self {
-        let (open, late_from) = (BTreeMap::new(), Duration::MAX);
-        Flight { deadline, read_to: acked, open, flying: 0, late_from }
+        Flight {
+            deadline,
+            read_to: acked,
+            seats: VecDeque::new(),
+            empty: 0,
+            flying: 0,
+            waiting_from: 0,
+            late_from: Duration::MAX,
+        }
     }
 
     /// Adds a message behind all others. One that is known already is ignored: a broker may
@@ -75,7 +96,8 @@ impl<T: Clone> Flight<T> {
     pub fn push(&mut self, offset: u64, key: Option<Key>, item: T) {
         if offset > self.read_to {
             let state = State::Waiting { not_before: Duration::ZERO };
-            self.open.insert(offset, Open { key, attempt: 0, state, item });
+            let open = Some(Open { key, attempt: 0, state, item });
+            self.seats.push_back(Seat { offset, open });
             self.read_to = offset;
         }
     }
@@ -92,12 +114,13 @@ impl<T: Clone> Flight<T> {
 
     /// Everything up to here is acknowledged.
     pub fn acked(&self) -> u64 {
-        self.open.keys().next().map_or(self.read_to, |first| first - 1)
+        self.seats.front().map_or(self.read_to, |first| first.offset - 1)
     }
 
     /// Whether any of `offsets` is not acknowledged.
     pub fn is_open(&self, offsets: std::ops::Range<u64>) -> bool {
-        self.open.range(offsets).next().is_some()
+        let inside = self.seats.range(self.first_from(offsets.start)..);
+        inside.take_while(|seat| seat.offset < offsets.end).any(|seat| seat.open.is_some())
     }
 
     /// How many are delivered and not acknowledged.
@@ -107,42 +130,52 @@ impl<T: Clone> Flight<T> {
 
     /// How many wait to be delivered, for the first time or again.
     pub fn waiting(&self) -> usize {
-        self.open.len() - self.flying
+        self.seats.len() - self.empty - self.flying
     }
 
     /// Takes at most `max` messages that are due, in order.
     pub fn take(&mut self, max: usize, now: Duration) -> Vec<Taken<T>> {
         self.expire(now);
         let mut taken = Vec::new();
-        if max == 0 || self.flying == self.open.len() {
+        if max == 0 || self.waiting() == 0 {
             return taken;
         }
         self.late_from = self.late_from.min(now + self.deadline);
         let mut blocked = HashSet::new();
-        for (&offset, open) in &mut self.open {
+        let mut left = None;
+        let first = self.first_from(self.waiting_from);
+        for Seat { offset, open } in self.seats.range_mut(first..) {
+            let Some(open) = open else { continue };
             let State::Waiting { not_before } = open.state else { continue };
-            if open.key.as_ref().is_some_and(|key| blocked.contains(key)) {
-                continue;
-            }
-            if not_before > now {
-                blocked.extend(open.key);
+            let waits = match open.key {
+                _ if taken.len() == max => true,
+                Some(key) if blocked.contains(&key) => true,
+                key if not_before > now => {
+                    blocked.extend(key);
+                    true
+                }
+                _ => false,
+            };
+            if waits {
+                left.get_or_insert(*offset);
+                if taken.len() == max {
+                    break;
+                }
                 continue;
             }
             open.state = State::Flying { until: now + self.deadline };
             open.attempt += 1;
             self.flying += 1;
-            taken.push(Taken { offset, attempt: open.attempt, item: open.item.clone() });
-            if taken.len() == max {
-                break;
-            }
+            taken.push(Taken { offset: *offset, attempt: open.attempt, item: open.item.clone() });
         }
+        self.waiting_from = left.unwrap_or(self.read_to);
         taken
     }
 
     /// Takes the oldest open message, if it is due and not in flight.
     pub fn take_oldest(&mut self, now: Duration) -> Option<Taken<T>> {
         self.expire(now);
-        let (&offset, open) = self.open.iter_mut().next()?;
+        let Seat { offset, open: Some(open) } = self.seats.front_mut()? else { return None };
         match open.state {
             State::Waiting { not_before } if not_before <= now => {}
             _ => return None,
@@ -151,7 +184,7 @@ impl<T: Clone> Flight<T> {
         open.attempt += 1;
         self.flying += 1;
         self.late_from = self.late_from.min(now + self.deadline);
-        Some(Taken { offset, attempt: open.attempt, item: open.item.clone() })
+        Some(Taken { offset: *offset, attempt: open.attempt, item: open.item.clone() })
     }
 
     /// When [`Flight::take`] may have something to give without a new message.
@@ -160,51 +193,57 @@ impl<T: Clone> Flight<T> {
             State::Waiting { not_before } => not_before,
             State::Flying { until } => until,
         };
-        self.open.values().map(due).min()
+        self.seats.iter().filter_map(|seat| seat.open.as_ref()).map(due).min()
     }
 
     /// The message is dealt with, and is returned. Acknowledging once more does nothing.
     pub fn ack(&mut self, offset: u64, attempt: u32) -> Result<Option<T>, Stale> {
-        match self.open.get(&offset) {
-            None if offset <= self.read_to => Ok(None),
-            Some(Open { attempt: last, state: State::Flying { .. }, .. }) if *last == attempt => {
-                self.flying -= 1;
-                Ok(self.open.remove(&offset).map(|open| open.item))
+        let known = offset <= self.read_to;
+        let Some(index) = self.seat_of(offset) else {
+            return if known { Ok(None) } else { Err(Stale) };
+        };
+        let seat = &mut self.seats[index];
+        let open = match seat.open.take() {
+            None => return Ok(None),
+            Some(open) if open.attempt == attempt && open.is_flying() => open,
+            other => {
+                seat.open = other;
+                return Err(Stale);
             }
-            _ => Err(Stale),
-        }
+        };
+        self.flying -= 1;
+        self.empty += 1;
+        self.tidy();
+        Ok(Some(open.item))
     }
 
     /// The message is to come again, not before `not_before`, and its followers behind it.
     pub fn nack(&mut self, offset: u64, attempt: u32, not_before: Duration) -> Result<(), Stale> {
-        let open = self.open.get_mut(&offset).ok_or(Stale)?;
-        if open.attempt != attempt || matches!(open.state, State::Waiting { .. }) {
+        let (index, open) = self.open(offset).ok_or(Stale)?;
+        if open.attempt != attempt || !open.is_flying() {
             return Err(Stale);
         }
         open.state = State::Waiting { not_before };
-        self.flying -= 1;
         let key = open.key;
-        self.take_back_followers(offset, key);
+        self.took_back(offset);
+        self.take_back_followers(index, key);
         Ok(())
     }
 
     /// The message is being worked on: its deadline starts anew.
     pub fn extend(&mut self, offset: u64, attempt: u32, now: Duration) -> Result<(), Stale> {
-        match self.open.get_mut(&offset) {
-            Some(open) if open.attempt == attempt => match &mut open.state {
-                State::Flying { until } => {
-                    *until = now + self.deadline;
-                    Ok(())
-                }
-                State::Waiting { .. } => Err(Stale),
-            },
-            _ => Err(Stale),
+        let until = now + self.deadline;
+        let (_, open) = self.open(offset).ok_or(Stale)?;
+        if open.attempt != attempt || !open.is_flying() {
+            return Err(Stale);
         }
+        open.state = State::Flying { until };
+        Ok(())
     }
 
     /// Starts the deadline of everything in flight anew.
     pub fn extend_all(&mut self, now: Duration) {
-        for open in self.open.values_mut() {
+        for open in self.seats.iter_mut().filter_map(|seat| seat.open.as_mut()) {
             if let State::Flying { until } = &mut open.state {
                 *until = now + self.deadline;
             }
@@ -213,46 +252,93 @@ impl<T: Clone> Flight<T> {
 
     /// Takes back everything that is in flight: whoever had it is gone.
     pub fn recall(&mut self) {
-        for open in self.open.values_mut() {
-            if let State::Flying { .. } = open.state {
+        for open in self.seats.iter_mut().filter_map(|seat| seat.open.as_mut()) {
+            if open.is_flying() {
                 open.state = State::Waiting { not_before: Duration::ZERO };
             }
         }
         self.flying = 0;
+        self.waiting_from = 0;
     }
 
     fn expire(&mut self, now: Duration) {
         if now < self.late_from {
             return;
         }
-        let late = |open: &Open<T>| matches!(open.state, State::Flying { until } if until <= now);
-        let late: Vec<u64> =
-            self.open.iter().filter(|(_, open)| late(open)).map(|(offset, _)| *offset).collect();
-        for offset in late {
-            let Some(open) = self.open.get_mut(&offset) else { continue };
+        for index in 0..self.seats.len() {
+            let Seat { offset, open: Some(open) } = &mut self.seats[index] else { continue };
             // An earlier one of its key may have taken it back already.
-            if let State::Flying { .. } = open.state {
+            if matches!(open.state, State::Flying { until } if until <= now) {
                 open.state = State::Waiting { not_before: now };
-                self.flying -= 1;
-                let key = open.key;
-                self.take_back_followers(offset, key);
+                let (offset, key) = (*offset, open.key);
+                self.took_back(offset);
+                self.take_back_followers(index, key);
             }
         }
         let until = |open: &Open<T>| match open.state {
             State::Flying { until } => Some(until),
             State::Waiting { .. } => None,
         };
-        self.late_from = self.open.values().filter_map(until).min().unwrap_or(Duration::MAX);
+        let open = self.seats.iter().filter_map(|seat| seat.open.as_ref());
+        self.late_from = open.filter_map(until).min().unwrap_or(Duration::MAX);
     }
 
-    fn take_back_followers(&mut self, offset: u64, key: Option<Key>) {
+    /// Takes back what is behind a seat of its key.
+    fn take_back_followers(&mut self, index: usize, key: Option<Key>) {
         let Some(key) = key else { return };
-        for (_, open) in self.open.range_mut(offset + 1..) {
-            if open.key == Some(key) && matches!(open.state, State::Flying { .. }) {
+        for open in self.seats.range_mut(index + 1..).filter_map(|seat| seat.open.as_mut()) {
+            if open.key == Some(key) && open.is_flying() {
                 open.state = State::Waiting { not_before: Duration::ZERO };
                 self.flying -= 1;
             }
         }
+    }
+
+    /// One that was in flight waits again.
+    fn took_back(&mut self, offset: u64) {
+        self.flying -= 1;
+        self.waiting_from = self.waiting_from.min(offset);
+    }
+
+    /// Gives up empty seats: all of them at the front, and those between once they are the most.
+    fn tidy(&mut self) {
+        while self.seats.front().is_some_and(|seat| seat.open.is_none()) {
+            self.seats.pop_front();
+            self.empty -= 1;
+        }
+        if self.empty > FEW.max(self.seats.len() / 2) {
+            self.seats.retain(|seat| seat.open.is_some());
+            self.empty = 0;
+        }
+    }
+
+    /// An open message, and where it sits.
+    fn open(&mut self, offset: u64) -> Option<(usize, &mut Open<T>)> {
+        let index = self.seat_of(offset)?;
+        Some((index, self.seats[index].open.as_mut()?))
+    }
+
+    fn seat_of(&self, offset: u64) -> Option<usize> {
+        let index = self.first_from(offset);
+        self.seats.get(index).is_some_and(|seat| seat.offset == offset).then_some(index)
+    }
+
+    /// The first seat of an offset or one behind it. Mostly each offset has one, and then it is as
+    /// far from the first seat as their offsets are apart; never is it farther.
+    fn first_from(&self, offset: u64) -> usize {
+        let Some(first) = self.seats.front() else { return 0 };
+        let apart = usize::try_from(offset.saturating_sub(first.offset)).unwrap_or(usize::MAX);
+        let at_most = apart.min(self.seats.len());
+        match self.seats.get(at_most) {
+            Some(seat) if seat.offset == offset => at_most,
+            _ => self.seats.partition_point(|seat| seat.offset < offset),
+        }
+    }
+}
+
+impl<T> Open<T> {
+    fn is_flying(&self) -> bool {
+        matches!(self.state, State::Flying { .. })
     }
 }
 
@@ -335,5 +421,133 @@ mod tests {
         flight.extend_all(at(18));
         assert_eq!(offsets(flight.take(9, at(27))), []);
         assert_eq!(offsets(flight.take(9, at(28))), [(1, 2)]);
+    }
+
+    #[test]
+    fn what_is_acknowledged_behind_one_that_is_not_takes_no_memory() {
+        let mut flight = flight(&["a"]);
+        flight.take(1, at(0));
+        for offset in 2..100_000 {
+            flight.push(offset, None, ());
+            assert_eq!(offsets(flight.take(9, at(1))), [(offset, 1)]);
+            flight.ack(offset, 1).unwrap();
+        }
+        assert_eq!((flight.acked(), flight.in_flight(), flight.waiting()), (0, 1, 0));
+        assert!(flight.seats.capacity() < 1000, "{}", flight.seats.capacity());
+        flight.ack(1, 1).unwrap();
+        assert_eq!(flight.acked(), 99_999);
+    }
+
+    /// The same by a list that is searched from the front every time.
+    #[derive(Default)]
+    struct Plain(Vec<(u64, Option<Key>, u32, Option<State>)>);
+
+    impl Plain {
+        fn take_back(&mut self, index: usize, not_before: Duration) {
+            let key = self.0[index].1;
+            self.0[index].3 = Some(State::Waiting { not_before });
+            for (_, other, _, state) in &mut self.0[index + 1..] {
+                if key.is_some() && *other == key && matches!(state, Some(State::Flying { .. })) {
+                    *state = Some(State::Waiting { not_before: Duration::ZERO });
+                }
+            }
+        }
+
+        fn take(&mut self, max: usize, now: Duration) -> Vec<(u64, u32)> {
+            for index in 0..self.0.len() {
+                if matches!(self.0[index].3, Some(State::Flying { until }) if until <= now) {
+                    self.take_back(index, now);
+                }
+            }
+            let (mut taken, mut blocked) = (Vec::new(), Vec::new());
+            for (offset, key, attempt, state) in &mut self.0 {
+                let Some(State::Waiting { not_before }) = *state else { continue };
+                if not_before > now || blocked.contains(key) {
+                    blocked.extend(key.map(Some));
+                } else if taken.len() < max {
+                    *state = Some(State::Flying { until: now + DEADLINE });
+                    *attempt += 1;
+                    taken.push((*offset, *attempt));
+                }
+            }
+            taken
+        }
+
+        fn first_open(&self) -> Option<u64> {
+            self.0.iter().find(|message| message.3.is_some()).map(|message| message.0)
+        }
+    }
+
+    #[test]
+    fn it_does_as_a_plain_list_does() {
+        for seed in 0..200 {
+            let mut dice = fastrand::Rng::with_seed(seed);
+            let (mut flight, mut plain) = (Flight::new(0, DEADLINE), Plain::default());
+            let (mut last, mut now, mut out) = (0, 0, Vec::new());
+            for _ in 0..400 {
+                now += dice.u64(0..2);
+                match dice.u32(0..8) {
+                    0 | 1 => {
+                        for _ in 0..dice.u32(0..20) {
+                            last += if dice.u32(0..4) == 0 { dice.u64(1..50) } else { 1 };
+                            let key = (dice.u32(0..3) > 0).then(|| Key(dice.u64(0..6)));
+                            flight.push(last, key, ());
+                            let waiting = State::Waiting { not_before: Duration::ZERO };
+                            plain.0.push((last, key, 0, Some(waiting)));
+                        }
+                    }
+                    2 | 3 => {
+                        let max = dice.usize(0..12);
+                        let taken = offsets(flight.take(max, at(now)));
+                        assert_eq!(taken, plain.take(max, at(now)), "seed {seed}");
+                        out.extend(taken);
+                    }
+                    4 => {
+                        let taken = offsets(flight.take_oldest(at(now)).into_iter().collect());
+                        plain.take(0, at(now));
+                        let first = plain.0.iter_mut().find(|message| message.3.is_some());
+                        let due = |state: &Option<State>| matches!(state, Some(State::Waiting { not_before }) if *not_before <= at(now));
+                        let first = first.filter(|message| due(&message.3)).map(|message| {
+                            message.3 = Some(State::Flying { until: at(now) + DEADLINE });
+                            message.2 += 1;
+                            (message.0, message.2)
+                        });
+                        assert_eq!(taken, first.into_iter().collect::<Vec<_>>(), "seed {seed}");
+                        out.extend(taken);
+                    }
+                    step => {
+                        if out.is_empty() {
+                            continue;
+                        }
+                        let (offset, attempt) = out[dice.usize(..out.len())];
+                        let index = plain.0.iter().position(|m| m.0 == offset).unwrap();
+                        let (_, _, latest, state) = plain.0[index];
+                        let flies =
+                            latest == attempt && matches!(state, Some(State::Flying { .. }));
+                        if step == 5 {
+                            let later = at(now + dice.u64(0..5));
+                            assert_eq!(flight.nack(offset, attempt, later).is_ok(), flies);
+                            if flies {
+                                plain.take_back(index, later);
+                            }
+                        } else {
+                            let acked = flight.ack(offset, attempt);
+                            let expected = match state {
+                                None => Ok(None),
+                                Some(_) if flies => Ok(Some(())),
+                                Some(_) => Err(Stale),
+                            };
+                            assert_eq!(acked, expected, "seed {seed}");
+                            if flies {
+                                plain.0[index].3 = None;
+                            }
+                        }
+                    }
+                }
+                let open = plain.0.iter().filter(|message| message.3.is_some()).count();
+                assert_eq!(flight.in_flight() + flight.waiting(), open, "seed {seed}");
+                assert_eq!(flight.acked(), plain.first_open().map_or(last, |first| first - 1));
+            }
+        }
     }
 }
