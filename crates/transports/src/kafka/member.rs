@@ -15,7 +15,7 @@ use tracing::{debug, warn};
 
 use super::client::{Ears, config, creation};
 use super::subscription::{Ahead, Inner, State};
-use super::wire::{Arrived, Decoder};
+use super::wire::Decoder;
 use super::{lock, unavailable};
 
 /// The longest time between two looks at what was acknowledged.
@@ -113,7 +113,7 @@ impl Member {
     /// Reads until the subscription is closed or the consumer is no use any more.
     fn read(&self, consumer: &GroupConsumer) {
         let (mut doubted_at, mut told_at) = (Instant::now(), Instant::now());
-        let (mut decoder, mut arrived) = (Decoder::default(), Vec::new());
+        let mut decoder = Decoder::default();
         loop {
             let caught_up = self.rest();
             {
@@ -128,9 +128,9 @@ impl Member {
             self.follow(consumer);
             let looked_at = Instant::now();
             loop {
-                let bytes = self.portion(consumer, &mut decoder, &mut arrived);
-                let none = arrived.is_empty();
-                if none || self.inner.push(&mut arrived, bytes) || looked_at.elapsed() > LOOK {
+                self.portion(consumer, &mut decoder);
+                let none = decoder.read().0 == 0;
+                if none || self.inner.push(&mut decoder) || looked_at.elapsed() > LOOK {
                     break;
                 }
             }
@@ -151,32 +151,25 @@ impl Member {
         }
     }
 
-    /// Reads what there is, and waits a while for the first; returns how many bytes it was.
-    fn portion(
-        &self,
-        consumer: &GroupConsumer,
-        decoder: &mut Decoder,
-        arrived: &mut Vec<(u64, Arrived)>,
-    ) -> usize {
-        let (mut wait, mut bytes) = (TICK, 0);
-        while arrived.len() < PORTION.0 && bytes < PORTION.1 {
+    /// Reads what there is, and waits a while for the first.
+    fn portion(&self, consumer: &GroupConsumer, decoder: &mut Decoder) {
+        let mut wait = TICK;
+        while matches!(decoder.read(), (read, bytes) if read < PORTION.0 && bytes < PORTION.1) {
             match consumer.poll(wait) {
-                Some(Ok(message)) => {
-                    let message = decoder.decode(&message);
-                    bytes += message.kept.len();
-                    arrived.push((self.inner.epoch(), message));
-                }
+                Some(Ok(message)) => decoder.add(&message, self.inner.epoch()),
                 Some(Err(error)) => self.complain(&error),
                 None => break,
             }
             wait = Duration::ZERO;
         }
-        bytes
     }
 
     /// Lets the deliveries catch up before more is read, and returns whether they have. Not for
     /// long: what the group has to say comes with the messages.
     fn rest(&self) -> bool {
+        if !self.inner.ahead().is_enough(self.inner.plenty()) {
+            return true;
+        }
         let until = Instant::now() + TICK * 4;
         let mut state = self.inner.state();
         while !state.closing && Instant::now() < until {
@@ -197,10 +190,11 @@ impl Member {
         let Some(seek) = lock(&self.inner.kafka.0.seeks).get(name).cloned() else { return };
         let mut moves: Vec<(String, i32, i64)> = Vec::new();
         for owned in self.inner.state().owned.values() {
-            let start = seek.starts.get(&(owned.topic.clone(), owned.partition));
+            let place = ((*owned.topic.name).to_owned(), owned.partition);
+            let start = seek.starts.get(&place);
             let ours = owned.member == self.number && !owned.leaving && owned.seek != seek.id;
             if let Some(start) = start.filter(|_| ours) {
-                moves.push((owned.topic.clone(), owned.partition, *start));
+                moves.push((place.0, place.1, *start));
             }
         }
         for (topic, partition, start) in moves {
@@ -265,10 +259,10 @@ impl Member {
             let waiting = owned.flight.waiting();
             if !owned.paused && !caught_up && waiting >= plenty {
                 owned.paused = true;
-                full.add_partition(&owned.topic, owned.partition);
+                full.add_partition(&owned.topic.name, owned.partition);
             } else if owned.paused && waiting <= room {
                 owned.paused = false;
-                free.add_partition(&owned.topic, owned.partition);
+                free.add_partition(&owned.topic.name, owned.partition);
             }
         }
         drop(state);
@@ -323,9 +317,9 @@ fn progress(
             Some(committed) => acked > committed || (again && read),
             None => read || !owned.seek.is_empty(),
         };
-        if owned.member == member && news && of(&owned.topic, owned.partition) {
+        if owned.member == member && news && of(&owned.topic.name, owned.partition) {
             let offset = Offset::Offset(i64::try_from(acked).unwrap_or(i64::MAX));
-            let mut place = done.add_partition(&owned.topic, owned.partition);
+            let mut place = done.add_partition(&owned.topic.name, owned.partition);
             if !owned.seek.is_empty() {
                 place.set_metadata(&owned.seek);
             }

@@ -4,14 +4,14 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chapar_core::port::{BoxFuture, Kept, ReadFrom, Reader, Token, TransportError};
+use chapar_core::port::{BoxFuture, Kept, Position, ReadFrom, Reader, Token, TransportError};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::client::{Ears, config, creation};
 use super::topology::code;
-use super::wire::{Arrived, Decoder};
+use super::wire::{self, Decoder, Run};
 use super::{Kafka, gone, lock, unavailable};
 
 /// A walk over the partitions of some topics.
@@ -63,16 +63,22 @@ impl KafkaReader {
         Ok(KafkaReader { consumer: Arc::new(consumer), ends })
     }
 
-    fn take(&mut self, arrived: Arrived) -> Option<Kept> {
-        let Arrived { partition, offset, id, kept } = arrived;
-        let place = ((*kept.topic.name).to_owned(), partition);
-        if self.ends.get(&place).is_some_and(|end| offset + 1 >= *end) {
-            self.ends.remove(&place);
-        }
-        // A message without our headers is none of ours.
-        let tenant = kept.tenant()?.to_owned();
-        let token = Token { position: kept.position, handle: None };
-        Some(Kept { id: id?.to_string(), tenant, delivery: kept.delivery(token, 0) })
+    fn take(&mut self, run: Run) -> Vec<Kept> {
+        let (topic, partition) = (run.topic.clone(), run.partition);
+        let code = topic.code(u32::try_from(partition).unwrap_or_default());
+        let place = ((*topic.name).to_owned(), partition);
+        let message = |(offset, kept): (i64, wire::Kept)| {
+            if self.ends.get(&place).is_some_and(|end| offset + 1 >= *end) {
+                self.ends.remove(&place);
+            }
+            // A message without our headers is none of ours.
+            let (id, tenant) = (kept.id()?.to_string(), kept.tenant()?.into_owned());
+            let offset = u64::try_from(offset).unwrap_or_default();
+            let token = Token { position: Position { partition: code, offset }, handle: None };
+            let delivery = kept.delivery(&topic.name, token, 0);
+            Some(Kept { id, tenant, delivery })
+        };
+        run.messages().filter_map(message).collect()
     }
 }
 
@@ -141,7 +147,7 @@ impl Reader for KafkaReader {
                 if arrived.is_empty() {
                     break;
                 }
-                kept.extend(arrived.into_iter().filter_map(|arrived| self.take(arrived)));
+                kept.extend(arrived.into_iter().flat_map(|run| self.take(run)));
             }
             Ok(kept)
         })
@@ -157,13 +163,13 @@ fn poll(
     consumer: &BaseConsumer<Ears>,
     max: usize,
     deadline: Instant,
-) -> Result<Vec<Arrived>, TransportError> {
-    let (mut arrived, mut decoder) = (Vec::new(), Decoder::default());
-    while arrived.len() < max {
+) -> Result<Vec<Run>, TransportError> {
+    let mut decoder = Decoder::default();
+    while decoder.read().0 < max {
         let left = deadline.saturating_duration_since(Instant::now());
-        let left = if arrived.is_empty() { left } else { Duration::ZERO };
+        let left = if decoder.read().0 == 0 { left } else { Duration::ZERO };
         match consumer.poll(left) {
-            Some(Ok(message)) => arrived.push(decoder.decode(&message)),
+            Some(Ok(message)) => decoder.add(&message, 0),
             // Of the group that it names, it needs nothing.
             Some(Err(error))
                 if error.rdkafka_error_code()
@@ -177,5 +183,5 @@ fn poll(
             None => {}
         }
     }
-    Ok(arrived)
+    Ok(decoder.take())
 }

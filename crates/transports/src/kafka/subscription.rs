@@ -9,14 +9,14 @@ use std::time::{Duration, Instant};
 use chapar_core::Id;
 use chapar_core::machine::flight::{Flight, Key, Stale, Taken};
 use chapar_core::port::{
-    BoxFuture, Delivery, Subscription, SubscriptionSpec, Token, TransportError,
+    BoxFuture, Delivery, Position, Subscription, SubscriptionSpec, Token, TransportError,
 };
 use tokio::sync::Notify;
 
 use super::member::Member;
 use super::options::Groups;
 use super::topology::Topic;
-use super::wire::{Arrived, Kept};
+use super::wire::{Decoder, Kept, Run};
 use super::{Kafka, gone, lock, setup};
 use crate::recent::Recent;
 
@@ -52,8 +52,9 @@ pub(super) struct Inner {
 #[derive(Default)]
 struct Inbox {
     /// Each with the last epoch that was begun when it was read.
-    messages: Vec<(u64, Arrived)>,
-    /// Their bytes.
+    runs: Vec<Run>,
+    /// How many messages they have, and their bytes.
+    messages: usize,
     bytes: usize,
     /// What was in its place at the last look.
     placed: Ahead,
@@ -107,7 +108,7 @@ pub(super) struct Pulse {
 /// A partition that this process owns.
 pub(super) struct Owned {
     pub(super) member: usize,
-    pub(super) topic: String,
+    pub(super) topic: Topic,
     pub(super) partition: i32,
     /// Offsets in it are one higher than Kafka's, which begin with 0.
     pub(super) flight: Flight<Kept>,
@@ -121,6 +122,25 @@ pub(super) struct Owned {
     /// It moves on: nothing new is delivered from it.
     pub(super) leaving: bool,
     pub(super) paused: bool,
+}
+
+/// What is taken from one partition at once.
+struct Batch {
+    epoch: u64,
+    topic: Topic,
+    partition: i32,
+    taken: Vec<Taken<Kept>>,
+}
+
+impl Batch {
+    fn deliveries(self) -> impl Iterator<Item = Delivery> {
+        let epoch = i64::try_from(self.epoch).unwrap_or(i64::MAX);
+        let partition = self.topic.code(u32::try_from(self.partition).unwrap_or_default());
+        self.taken.into_iter().map(move |Taken { offset, attempt, item }| {
+            let position = Position { partition, offset: offset - 1 };
+            item.delivery(&self.topic.name, Token::of(position, epoch, attempt), attempt)
+        })
+    }
 }
 
 impl KafkaSubscription {
@@ -189,7 +209,7 @@ impl Inner {
         let start = start.map(|start| u64::try_from(start).unwrap_or_default());
         let owned = Owned {
             member,
-            topic: topic.to_owned(),
+            topic: Topic::new(topic),
             partition,
             flight: Flight::new(start.unwrap_or(0), self.spec.ack_deadline),
             bytes: 0,
@@ -214,54 +234,41 @@ impl Inner {
         self.spec.max_in_flight.max(PLENTY)
     }
 
-    /// Adds what has been read, each with the epoch that was the last then, and how many bytes that
-    /// is; returns whether it is enough for now.
-    pub(super) fn push(&self, arrived: &mut Vec<(u64, Arrived)>, bytes: usize) -> bool {
-        let ahead = {
+    /// Adds what has been read; returns whether it is enough for now.
+    pub(super) fn push(&self, read: &mut Decoder) -> bool {
+        {
             let mut inbox = lock(&self.inbox);
-            inbox.messages.append(arrived);
+            let (messages, bytes) = read.read();
+            inbox.messages += messages;
             inbox.bytes += bytes;
-            let waiting = inbox.placed.waiting + inbox.messages.len();
-            Ahead { waiting, bytes: inbox.placed.bytes + inbox.bytes }
-        };
+            inbox.runs.append(&mut read.take());
+        }
         self.arrived.notify_waiters();
-        ahead.is_enough(self.plenty())
+        self.ahead().is_enough(self.plenty())
+    }
+
+    /// How far reading is ahead, as far as can be told without looking into the state.
+    pub(super) fn ahead(&self) -> Ahead {
+        let inbox = lock(&self.inbox);
+        let waiting = inbox.placed.waiting + inbox.messages;
+        Ahead { waiting, bytes: inbox.placed.bytes + inbox.bytes }
     }
 
     /// Puts what has been read in its place. A partition that was given up and taken anew since
     /// starts behind what is committed: what was read before does not belong in it, and comes
     /// again.
     pub(super) fn place(&self, state: &mut State) {
-        let arrived = {
+        let runs = {
             let mut inbox = lock(&self.inbox);
-            inbox.bytes = 0;
-            std::mem::take(&mut inbox.messages)
+            (inbox.messages, inbox.bytes) = (0, 0);
+            std::mem::take(&mut inbox.runs)
         };
-        // Messages of one partition come together.
-        let mut run: Option<(Topic, i32, Option<u64>)> = None;
-        for (read_in, Arrived { partition, offset, id, kept }) in arrived {
-            let epoch = match &run {
-                Some((topic, same, epoch)) if topic.is(&kept.topic) && *same == partition => *epoch,
-                _ => {
-                    let epoch = state.epoch_of(&kept.topic.name, partition);
-                    run = Some((kept.topic.clone(), partition, epoch));
-                    epoch
-                }
-            };
-            let owned = epoch.filter(|epoch| *epoch <= read_in);
+        for run in runs {
+            let epoch = state.epoch_of(&run.topic.name, run.partition);
+            let owned = epoch.filter(|epoch| *epoch <= run.epoch);
             let Some(owned) = owned.and_then(|epoch| state.owned.get_mut(&epoch)) else { continue };
-            let place = u64::try_from(offset).unwrap_or_default() + 1;
-            let before = id.as_ref().and_then(|id| owned.recent.get(id)).copied();
-            if before.is_some_and(|before| before < offset) {
-                owned.flight.skip_to(place);
-                continue;
-            }
-            if let Some(id) = id {
-                owned.recent.put(id, offset);
-            }
-            if place > owned.flight.read_to() {
-                owned.bytes += kept.len();
-                owned.flight.push(place, kept.key().map(Key::of), kept);
+            for (offset, kept) in run.messages() {
+                owned.place(offset, kept);
             }
         }
         self.note(state);
@@ -299,7 +306,7 @@ impl Inner {
         let now = self.started.elapsed();
         let held: usize = state.owned.values().map(|owned| owned.flight.in_flight()).sum();
         let mut room = max.min(self.spec.max_in_flight.saturating_sub(held));
-        let mut all: Vec<(i64, Taken<Kept>)> = Vec::new();
+        let mut all: Vec<Batch> = Vec::new();
         // Another partition comes first each time, so that none starves the others.
         state.turn = state.turn.wrapping_add(1);
         let skip = state.turn % state.owned.len().max(1);
@@ -309,13 +316,15 @@ impl Inner {
         for epoch in epochs.iter().cycle().skip(skip).take(epochs.len()) {
             let usable = |owned: &&mut Owned| !owned.leaving && sure[owned.member];
             let Some(owned) = state.owned.get_mut(epoch).filter(usable) else { continue };
-            let taken = match max {
+            let taken: Vec<_> = match max {
                 0 => owned.flight.take_oldest(now).into_iter().collect(),
                 _ => owned.flight.take(room, now),
             };
             room = room.saturating_sub(taken.len());
-            let epoch = i64::try_from(*epoch).unwrap_or(i64::MAX);
-            all.extend(taken.into_iter().map(|taken| (epoch, taken)));
+            if !taken.is_empty() {
+                let (topic, partition) = (owned.topic.clone(), owned.partition);
+                all.push(Batch { epoch: *epoch, topic, partition, taken });
+            }
         }
         self.note(&state);
         if all.is_empty() {
@@ -324,11 +333,9 @@ impl Inner {
         }
         // Copied while the member's thread may go on.
         drop(state);
-        let delivery = |(epoch, taken): (i64, Taken<Kept>)| {
-            let token = Token::of(taken.item.position, epoch, taken.attempt);
-            taken.item.delivery(token, taken.attempt)
-        };
-        Ok((all.into_iter().map(delivery).collect(), None))
+        let mut deliveries = Vec::with_capacity(all.iter().map(|batch| batch.taken.len()).sum());
+        all.into_iter().for_each(|batch| deliveries.extend(batch.deliveries()));
+        Ok((deliveries, None))
     }
 
     /// Does something with the partition that a token belongs to.
@@ -356,6 +363,25 @@ impl Inner {
 }
 
 impl Owned {
+    /// A message that has been read gets its place, unless it has been there before.
+    fn place(&mut self, offset: i64, kept: Kept) {
+        let id = kept.id();
+        let place = u64::try_from(offset).unwrap_or_default() + 1;
+        let before = id.as_ref().and_then(|id| self.recent.get(id)).copied();
+        if before.is_some_and(|before| before < offset) {
+            self.flight.skip_to(place);
+            return;
+        }
+        if let Some(id) = id {
+            self.recent.put(id, offset);
+        }
+        if place > self.flight.read_to() {
+            self.bytes += kept.len();
+            let key = kept.key().map(|key| Key::of(&key));
+            self.flight.push(place, key, kept);
+        }
+    }
+
     /// A message is dealt with, and is returned.
     fn ack(&mut self, place: u64, attempt: u32) -> Result<Option<Kept>, Stale> {
         let kept = self.flight.ack(place, attempt)?;
@@ -399,7 +425,7 @@ impl State {
             .owned
             .values()
             .filter(ours)
-            .map(|owned| (owned.topic.clone(), owned.partition))
+            .map(|owned| ((*owned.topic.name).to_owned(), owned.partition))
             .collect();
         for (topic, partition) in gone {
             self.give_up(&topic, partition);

@@ -32,11 +32,6 @@ impl Topic {
         Topic { name: name.into(), code: (hash >> 1) / MOST * MOST }
     }
 
-    /// Whether it is certainly the same one, which need not be said of all that are.
-    pub(super) fn is(&self, other: &Topic) -> bool {
-        Arc::ptr_eq(&self.name, &other.name)
-    }
-
     /// The number of a partition among those of all topics, which are told apart by a hash of
     /// their names. It fits into a signed column, where dead letters keep it.
     pub(super) fn code(&self, partition: u32) -> u32 {

@@ -6,36 +6,78 @@
 use std::borrow::Cow;
 
 use bytes::{Bytes, BytesMut};
-use chapar_core::port::{Delivery, Outgoing, Position, Token};
+use chapar_core::port::{Delivery, Outgoing, Token};
 use chapar_core::{Headers, Id};
 use jiff::Timestamp;
 use rdkafka::Message;
-use rdkafka::message::{BorrowedMessage, Header, Headers as _, OwnedHeaders};
+use rdkafka::message::{BorrowedHeaders, BorrowedMessage, Header, Headers as _, OwnedHeaders};
 
 use super::topology::{Topic, Topics};
 
 const ID: &str = "chapar-id";
 const TENANT: &str = "chapar-tenant";
 
-/// A message that has been read.
-pub(super) struct Arrived {
+/// Messages of one partition that were read one after the other.
+pub(super) struct Run {
+    pub(super) topic: Topic,
     pub(super) partition: i32,
-    pub(super) offset: i64,
-    pub(super) id: Option<Id>,
-    pub(super) kept: Kept,
+    /// What the reader wanted to remember of the time when it read them.
+    pub(super) epoch: u64,
+    /// All of them, one behind the other.
+    memory: Bytes,
+    lines: Vec<Line>,
+}
+
+/// A message of a run.
+struct Line {
+    offset: i64,
+    published_at: Timestamp,
+    parts: Parts,
+}
+
+/// How long the parts of a message are, in the order in which they lie behind each other. Kafka
+/// itself has no longer ones.
+#[derive(Clone, Copy)]
+struct Parts {
+    body: u32,
+    key: Option<u32>,
+    headers: u32,
+    id: Option<u32>,
+    tenant: Option<u32>,
 }
 
 /// A message that waits to be delivered. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Kept {
-    pub(super) topic: Topic,
-    pub(super) position: Position,
     published_at: Timestamp,
-    /// All of it, one behind the other: body, key, tenant, headers.
     memory: Bytes,
-    body: usize,
-    key: Option<usize>,
-    tenant: Option<usize>,
+    parts: Parts,
+}
+
+impl Run {
+    /// The messages and their offsets, in their order.
+    pub(super) fn messages(self) -> impl Iterator<Item = (i64, Kept)> {
+        let Run { mut memory, lines, .. } = self;
+        lines.into_iter().map(move |Line { offset, published_at, parts }| {
+            (offset, Kept { published_at, memory: memory.split_to(parts.len()), parts })
+        })
+    }
+}
+
+impl Parts {
+    /// Where each part begins, and where the last ends.
+    fn places(&self) -> [usize; 6] {
+        let Parts { body, key, headers, id, tenant } = *self;
+        let mut at = 0;
+        [0, body, key.unwrap_or(0), headers, id.unwrap_or(0), tenant.unwrap_or(0)].map(|length| {
+            at += length as usize;
+            at
+        })
+    }
+
+    fn len(&self) -> usize {
+        self.places()[5]
+    }
 }
 
 impl Kept {
@@ -44,49 +86,37 @@ impl Kept {
         self.memory.len()
     }
 
-    pub(super) fn key(&self) -> Option<&str> {
-        self.key.map(|length| self.text(self.body, length))
+    pub(super) fn key(&self) -> Option<Cow<'_, str>> {
+        self.parts.key.map(|_| self.text(1))
     }
 
-    pub(super) fn tenant(&self) -> Option<&str> {
-        self.tenant.map(|length| self.text(self.body + self.key.unwrap_or(0), length))
+    pub(super) fn id(&self) -> Option<Id> {
+        self.parts.id.and_then(|_| self.text(3).parse().ok())
+    }
+
+    pub(super) fn tenant(&self) -> Option<Cow<'_, str>> {
+        self.parts.tenant.map(|_| self.text(4))
     }
 
     /// The message as it is handed out, for the first time or again.
-    pub(super) fn delivery(&self, token: Token, attempt: u32) -> Delivery {
+    pub(super) fn delivery(&self, topic: &str, token: Token, attempt: u32) -> Delivery {
+        let [.., body, key, headers, _, _] = self.parts.places();
         Delivery {
             token,
-            topic: (*self.topic.name).to_owned(),
-            key: self.key().map(str::to_owned),
-            headers: self.headers(),
-            body: self.memory.slice(..self.body),
+            topic: topic.to_owned(),
+            key: self.key().map(Cow::into_owned),
+            headers: Headers::over(self.memory.slice(key..headers)),
+            body: self.memory.slice(..body),
             attempt,
             published_at: self.published_at,
         }
     }
 
-    fn headers(&self) -> Headers {
-        let at = self.body + self.key.unwrap_or(0) + self.tenant.unwrap_or(0);
-        Headers::over(self.memory.slice(at..))
+    /// A part of it. What is no text is read as well as it can be.
+    fn text(&self, part: usize) -> Cow<'_, str> {
+        let places = self.parts.places();
+        text(self.memory.get(places[part]..places[part + 1]).unwrap_or_default())
     }
-
-    /// It was text when it was put there.
-    fn text(&self, from: usize, length: usize) -> &str {
-        let bytes = self.memory.get(from..from + length);
-        bytes.and_then(|bytes| std::str::from_utf8(bytes).ok()).unwrap_or_default()
-    }
-}
-
-/// A piece of memory for several messages is so large, or as large as one message needs. All of
-/// it stays until the last of them is acknowledged.
-const PIECE: usize = 32 << 10;
-
-/// Reads messages as they come into few pieces of memory: one thread takes them and another
-/// gives them back, which costs more than all the rest when it is done for every word.
-#[derive(Default)]
-pub(super) struct Decoder {
-    topics: Topics,
-    memory: BytesMut,
 }
 
 /// The headers of an outgoing message.
@@ -101,59 +131,117 @@ pub(super) fn encode(message: &Outgoing) -> OwnedHeaders {
         .insert(Header { key: TENANT, value: Some(&message.tenant) })
 }
 
-fn text(value: Option<&[u8]>) -> Cow<'_, str> {
-    String::from_utf8_lossy(value.unwrap_or_default())
+fn text(bytes: &[u8]) -> Cow<'_, str> {
+    // The one for what is no text is slower.
+    std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
+}
+
+/// A piece of memory for several messages is so large, or as large as one message needs. All of
+/// it stays until the last of them is acknowledged.
+const PIECE: usize = 32 << 10;
+
+/// Reads messages as they come, into runs. One thread takes them and another gives them back,
+/// which costs more than all the rest when it is done for every message or every word of it.
+#[derive(Default)]
+pub(super) struct Decoder {
+    topics: Topics,
+    memory: BytesMut,
+    /// The topic, the partition and the epoch of the messages in `lines`.
+    place: Option<(Topic, i32, u64)>,
+    lines: Vec<Line>,
+    runs: Vec<Run>,
+    read: usize,
+    bytes: usize,
 }
 
 impl Decoder {
-    /// A message that has arrived. Keys and headers of others may be no text: they are read as
-    /// well as they can be, for the consumer to judge.
-    pub(super) fn decode(&mut self, message: &BorrowedMessage<'_>) -> Arrived {
+    /// Adds a message that has arrived. Keys and headers of others may be no text: they are read as
+    /// well as they can be, for the consumer to judge. Most of that is left to whoever takes the
+    /// message, because this thread has the most to do.
+    pub(super) fn add(&mut self, message: &BorrowedMessage<'_>, epoch: u64) {
         let headers = message.headers();
         let count = headers.map_or(0, |headers| headers.count());
         // Ours are the last two; headers of the same name before them are the sender's.
         let ours = |at: Option<usize>, name: &str| {
-            let header = headers?.try_get(at?)?;
-            (header.key == name).then(|| text(header.value))
+            let header = header(headers?, at?)?;
+            (header.key == name).then(|| header.value.unwrap_or_default())
         };
         let tenant = ours(count.checked_sub(1), TENANT);
         let left = count - usize::from(tenant.is_some());
         let id = ours(left.checked_sub(1), ID);
         let left = left - usize::from(id.is_some());
         let (body, key) = (message.payload().unwrap_or_default(), message.key());
-        let key = key.map(String::from_utf8_lossy);
-        self.make_room(body.len() + key.as_ref().map_or(0, |key| key.len()));
+        let words = [key, id, tenant].into_iter().flatten().map(<[u8]>::len);
+        self.go_to(message, epoch);
+        self.make_room(body.len() + words.sum::<usize>());
         self.memory.extend_from_slice(body);
-        for word in [&key, &tenant].into_iter().flatten() {
-            self.memory.extend_from_slice(word.as_bytes());
+        self.memory.extend_from_slice(key.unwrap_or_default());
+        let before = self.memory.len();
+        for header in (0..left).filter_map(|at| header(headers?, at)) {
+            Headers::write(&mut self.memory, header.key, &text(header.value.unwrap_or_default()));
         }
-        for header in headers.into_iter().flat_map(|headers| headers.iter()).take(left) {
-            Headers::write(&mut self.memory, header.key, &text(header.value));
-        }
-        let topic = self.topics.get(message.topic());
-        let partition = u32::try_from(message.partition()).unwrap_or_default();
-        let offset = u64::try_from(message.offset()).unwrap_or_default();
+        let length = |bytes: usize| u32::try_from(bytes).unwrap_or_default();
+        let parts = Parts {
+            body: length(body.len()),
+            key: key.map(|key| length(key.len())),
+            headers: length(self.memory.len() - before),
+            id: id.map(|id| length(id.len())),
+            tenant: tenant.map(|tenant| length(tenant.len())),
+        };
+        self.memory.extend_from_slice(id.unwrap_or_default());
+        self.memory.extend_from_slice(tenant.unwrap_or_default());
         let published_at = message.timestamp().to_millis();
         let published_at = published_at.and_then(|ms| Timestamp::from_millisecond(ms).ok());
-        let kept = Kept {
-            position: Position { partition: topic.code(partition), offset },
-            topic,
-            published_at: published_at.unwrap_or_else(Timestamp::now),
-            memory: self.memory.split().freeze(),
-            body: body.len(),
-            key: key.map(|key| key.len()),
-            tenant: tenant.map(|tenant| tenant.len()),
-        };
-        let id = id.and_then(|id| id.parse().ok());
-        Arrived { partition: message.partition(), offset: message.offset(), id, kept }
+        let published_at = published_at.unwrap_or_else(Timestamp::now);
+        self.lines.push(Line { offset: message.offset(), published_at, parts });
+        self.read += 1;
+        self.bytes += parts.len();
     }
 
-    /// Begins a new piece of memory when the last one has no room for a body and its key. It
-    /// grows by itself for what headers need beyond that.
+    /// How many messages were added since they were last taken, and how many bytes they have.
+    pub(super) fn read(&self) -> (usize, usize) {
+        (self.read, self.bytes)
+    }
+
+    /// What was added.
+    pub(super) fn take(&mut self) -> Vec<Run> {
+        self.end_run();
+        (self.read, self.bytes) = (0, 0);
+        std::mem::take(&mut self.runs)
+    }
+
+    /// Begins a run where the last message came from elsewhere.
+    fn go_to(&mut self, message: &BorrowedMessage<'_>, epoch: u64) {
+        let partition = message.partition();
+        let stays = self.place.as_ref().is_some_and(|(topic, same, then)| {
+            *same == partition && *then == epoch && *topic.name == *message.topic()
+        });
+        if !stays {
+            self.end_run();
+            self.place = Some((self.topics.get(message.topic()), partition, epoch));
+        }
+    }
+
+    fn end_run(&mut self) {
+        let Some((topic, partition, epoch)) = self.place.clone() else { return };
+        if !self.lines.is_empty() {
+            let (memory, lines) = (self.memory.split().freeze(), std::mem::take(&mut self.lines));
+            self.runs.push(Run { topic, partition, epoch, memory, lines });
+        }
+    }
+
+    /// Begins a new piece of memory, and a run with it, when the last one has no room for a body
+    /// and its key. It grows by itself for what headers need beyond that.
     fn make_room(&mut self, needed: usize) {
         const HEADERS: usize = 512;
-        if self.memory.capacity() < needed + HEADERS {
+        if self.memory.capacity() - self.memory.len() < needed + HEADERS {
+            self.end_run();
             self.memory = BytesMut::with_capacity(PIECE.max(needed + HEADERS));
         }
     }
+}
+
+/// A header, unless its name is no text: then the client library panics.
+fn header(headers: &BorrowedHeaders, at: usize) -> Option<Header<'_, &[u8]>> {
+    std::panic::catch_unwind(|| headers.try_get(at)).ok()?
 }

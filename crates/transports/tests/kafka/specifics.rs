@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use chapar_core::Id;
 use chapar_core::port::{
-    Action, Delivery, Difference, Outgoing, SeekTo, Subscription, SubscriptionSpec, TopicSpec,
-    Topology, Transport, TransportError,
+    Action, Delivery, Difference, Outgoing, ReadFrom, SeekTo, Subscription, SubscriptionSpec,
+    TopicSpec, Topology, Transport, TransportError,
 };
 use chapar_testkit::need;
 use chapar_testkit::servers::{self, Endpoint};
@@ -16,6 +16,9 @@ use rdkafka::ClientConfig;
 use rdkafka::admin::{AdminClient, AdminOptions, NewTopic, ResourceSpecifier, TopicReplication};
 use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
+
+use super::cloudevents::PACKAGES;
+use super::python::Python;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -386,6 +389,45 @@ async fn too_large_a_message_is_refused_by_the_name_of_the_limit() {
         "{error}"
     );
     kafka.publish(vec![message(&topic, "a")]).await.remove(0).unwrap();
+}
+
+/// Our own client takes only text, so somebody else's writes it.
+const NO_TEXT: &str = r#"
+import sys
+from kafka import KafkaProducer
+class Name(str):
+    def encode(self, *_): return b"\xff\xfe"
+producer = KafkaProducer(bootstrap_servers=sys.argv[1], acks="all")
+headers = [("before", b"1"), (Name(), b"2"), ("value", b"a\xff"), ("", b"3")]
+producer.send(sys.argv[2], b"strange", key=b"\xfek", headers=headers, partition=0).get(20)
+producer.send(sys.argv[2], b"last", headers=[(Name(), b"4")], partition=0).get(20)
+producer.send(sys.argv[2], b"after", headers=[], partition=0).get(20)
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_others_write_that_is_no_text_is_read_as_well_as_it_can_be() {
+    let server = need!(servers::kafka());
+    const TEST: &str =
+        "kafka specifics::what_others_write_that_is_no_text_is_read_as_well_as_it_can_be";
+    let Some(python) = Python::with(TEST, &PACKAGES) else { return };
+    let (kafka, topic) = (connect(&server, options("a")).await, topic());
+    let reader = kafka.subscribe(&spec("desk", &[&topic])).await.unwrap();
+    python.run_lines(NO_TEXT, &[server.url(), &topic]);
+    let got = fetch(&*reader, 3).await;
+    let bodies: Vec<&[u8]> = got.iter().map(|delivery| &delivery.body[..]).collect();
+    assert_eq!(bodies, [&b"strange"[..], b"last", b"after"]);
+    let headers: Vec<(&str, &str)> = got[0].headers.iter().collect();
+    // A name that is no text names nothing.
+    assert_eq!(headers, [("before", "1"), ("value", "a\u{fffd}"), ("", "3")]);
+    assert_eq!(got[0].key.as_deref(), Some("\u{fffd}k"));
+    assert!(got[1].headers.is_empty() && got[2].headers.is_empty());
+    let tokens: Vec<_> = got.iter().map(|delivery| delivery.token).collect();
+    reader.ack(&tokens).await.unwrap();
+    // Whoever reads what is kept finds nothing of ours, and goes on to the end.
+    let mut kept = kafka.read(&[topic], ReadFrom::Beginning).await.unwrap();
+    while !kept.is_caught_up() {
+        assert!(kept.read(10, Duration::from_secs(20)).await.unwrap().is_empty());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -41,9 +41,19 @@ impl Python {
     /// Runs a program to its end; returns what it printed.
     pub(crate) fn run(&self, script: &str, args: &[&str]) -> String {
         let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/cloudevents");
+        run(self.command().arg(examples.join(script)).args(args)).unwrap()
+    }
+
+    /// Runs the lines of a program to their end.
+    #[allow(dead_code, reason = "each transport takes what it needs")]
+    pub(crate) fn run_lines(&self, lines: &str, args: &[&str]) {
+        run(self.command().args(["-c", lines]).args(args)).unwrap();
+    }
+
+    fn command(&self) -> Command {
         let mut command = Command::new("python3");
         command.env("PYTHONPATH", &self.packages).envs(self.variables.iter().cloned());
-        run(command.arg(examples.join(script)).args(args)).unwrap()
+        command
     }
 }
 
