@@ -1,7 +1,10 @@
 //! The command `chapar`: data on stdout, everything else on stderr.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the program that prints")]
 
+#[cfg(not(feature = "bench"))]
+mod absent;
 mod audit;
+#[cfg(feature = "bench")]
 mod bench;
 mod catalog;
 mod check;
@@ -21,6 +24,7 @@ mod sagas;
 mod schema;
 mod tail;
 mod topology;
+#[cfg(feature = "bench")]
 mod torture;
 mod trace;
 mod transport;
@@ -119,11 +123,20 @@ enum Command {
     #[command(subcommand)]
     Dev(dev::Command),
     /// Measure what Chapar costs, side by side with doing without.
+    #[cfg(feature = "bench")]
     #[command(subcommand)]
     Bench(bench::Command),
     /// Break everything on purpose, and see whether the promises hold.
+    #[cfg(feature = "bench")]
     Torture(torture::Args),
+    /// Measure what Chapar costs, where the program is built for it.
+    #[cfg(not(feature = "bench"))]
+    Bench(absent::Args),
+    /// Break everything on purpose, where the program is built for it.
+    #[cfg(not(feature = "bench"))]
+    Torture(absent::Args),
     /// A process of `torture`.
+    #[cfg(feature = "bench")]
     #[command(hide = true)]
     TortureWorker(chapar_bench::torture::Worker),
     /// Print the configuration in force: defaults, file, environment and the flags of `up`.
@@ -164,8 +177,13 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Dlq(command) => dlq::run(command),
         Command::Audit(command) => audit::run(command),
         Command::Migrate(command) => migrate::run(command),
+        #[cfg(feature = "bench")]
         Command::Bench(command) => bench::run(command),
+        #[cfg(feature = "bench")]
         Command::Torture(args) => torture::run(args),
+        #[cfg(not(feature = "bench"))]
+        Command::Bench(_) | Command::Torture(_) => absent::run(),
+        #[cfg(feature = "bench")]
         Command::TortureWorker(worker) => torture::work(worker),
         Command::Config(args) => config::print(args.over(config)?.0),
     }
