@@ -13,3 +13,8 @@ pub mod pubsub;
 mod recent;
 #[cfg(any(feature = "kafka", feature = "nats"))]
 mod waves;
+
+/// With so many bytes in memory that are not acknowledged, a subscription reads nothing but where
+/// nothing waits: from there may come what its consumer needs next.
+#[cfg(any(feature = "kafka", feature = "nats"))]
+pub(crate) const HEAVY: usize = 64 << 20;

@@ -9,6 +9,8 @@ mod brokers;
 mod cloudevents;
 #[path = "../../catalog/tests/support/mod.rs"]
 mod house;
+#[path = "support/large.rs"]
+mod large;
 #[path = "kafka/network.rs"]
 mod network;
 #[path = "kafka/old.rs"]

@@ -3,6 +3,8 @@
 
 #[path = "nats/cloudevents.rs"]
 mod cloudevents;
+#[path = "support/large.rs"]
+mod large;
 #[path = "support/python.rs"]
 mod python;
 #[path = "nats/secure.rs"]

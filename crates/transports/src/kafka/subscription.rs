@@ -18,14 +18,13 @@ use super::options::Groups;
 use super::topology::Topic;
 use super::wire::{Decoder, Kept, Run};
 use super::{Kafka, gone, lock, setup};
+use crate::HEAVY;
 use crate::recent::Recent;
 
 /// How many ids of a partition are remembered, at most.
 const WINDOW: usize = 2048;
 /// So many messages are read ahead for a consumer that takes fewer at once.
 const PLENTY: usize = 500;
-/// With so many bytes that are not acknowledged, nothing is read but where nothing waits.
-const HEAVY: usize = 64 << 20;
 
 /// One process's part of a subscription.
 pub(super) struct KafkaSubscription {

@@ -17,9 +17,12 @@ use super::bucket::Part;
 use super::group::{Share, Start};
 use super::subscription::Inner;
 use super::{Nats, lock, safe, setup, topology, unavailable, wire};
+use crate::HEAVY;
 
 /// What is late is delivered again from memory; the server need not.
 const ACK_WAIT: Duration = Duration::from_secs(3600);
+/// At most so many bytes of a partition are asked for at once, or the largest message.
+const PULLED: usize = 2 << 20;
 
 impl Nats {
     /// Makes the durable of a new owner, behind the cursor or where a seek wants it.
@@ -109,11 +112,15 @@ pub(super) fn from_sequence(start_sequence: u64) -> DeliverPolicy {
 pub(super) async fn pump(inner: Arc<Inner>, code: u32, epoch: u64, consumer: PullConsumer) {
     const PAUSE: Duration = Duration::from_millis(200);
     let batch = (inner.spec.max_in_flight / 4).clamp(1, 256);
+    // What is asked for comes, whether there is room for it or not. A request that has no room for
+    // the largest message would be answered by none.
+    let largest = inner.nats.0.client.server_info().max_payload + (64 << 10);
     let mut sent = 0;
     loop {
         let messages = consumer
             .stream()
             .max_messages_per_batch(batch)
+            .max_bytes_per_batch(largest.max(PULLED))
             .expires(Duration::from_secs(10))
             .heartbeat(Duration::from_secs(2))
             .messages()
@@ -166,15 +173,22 @@ async fn deliver(inner: &Inner, code: u32, epoch: u64, mut fresh: VecDeque<Messa
         let room = inner.room.notified();
         {
             let mut state = lock(&inner.state);
+            let mut bytes: usize = state.owned.values().map(|owned| owned.bytes).sum();
             let Some(owned) = state.owned.get_mut(&code).filter(|owned| owned.epoch == epoch)
             else {
                 return false;
             };
-            while owned.flight.waiting() < inner.spec.max_in_flight
+            // What a consumer needs next may come from where nothing waits.
+            let most = |bytes| if bytes < HEAVY { inner.spec.max_in_flight } else { 1 };
+            while owned.flight.waiting() < most(bytes)
                 && let Some(message) = fresh.pop_front()
             {
                 match place(&message) {
-                    Some((offset, key)) => owned.flight.push(offset, key, Arc::new(message)),
+                    Some((offset, key)) => {
+                        bytes += message.length;
+                        owned.bytes += message.length;
+                        owned.flight.push(offset, key, Arc::new(message));
+                    }
                     None => {
                         let subject = message.subject.as_str();
                         warn!(subject, "a message that is none of ours is passed over");

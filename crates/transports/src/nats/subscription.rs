@@ -28,7 +28,7 @@ pub(super) struct NatsSubscription {
 }
 
 pub(super) struct Inner {
-    nats: Nats,
+    pub(super) nats: Nats,
     pub(super) spec: SubscriptionSpec,
     parts: BTreeMap<String, Part>,
     started: Instant,
@@ -57,6 +57,8 @@ pub(super) struct Owned {
     pub(super) flight: Flight<Arc<Message>>,
     /// Of the acknowledged, the last before each open one, and how the server is told of it.
     acked: BTreeMap<u64, Subject>,
+    /// The bytes of what is in flight or waits.
+    pub(super) bytes: usize,
     /// More than a fair share: nothing new is delivered from it.
     leaving: bool,
     /// Something that the server has sent may not have arrived.
@@ -197,7 +199,8 @@ impl Inner {
         let mut state = lock(&self.state);
         let pump = tokio::spawn(durable::pump(self.clone(), code, epoch, consumer));
         let (flight, acked) = (Flight::new(0, self.spec.ack_deadline), BTreeMap::new());
-        let owned = Owned { epoch, flight, acked, leaving: false, distrusted: false, pump };
+        let (bytes, leaving, distrusted) = (0, false, false);
+        let owned = Owned { epoch, flight, acked, bytes, leaving, distrusted, pump };
         state.owned.insert(code, owned);
         Ok(())
     }
@@ -373,8 +376,11 @@ impl Subscription for NatsSubscription {
                 for token in tokens {
                     let offset = token.position.offset;
                     let ack = |owned: &mut Owned, attempt| {
-                        let acked = owned.flight.ack(offset, attempt)?;
-                        if let Some(reply) = acked.and_then(|message| message.reply.clone()) {
+                        let Some(message) = owned.flight.ack(offset, attempt)? else {
+                            return Ok(());
+                        };
+                        owned.bytes = owned.bytes.saturating_sub(message.length);
+                        if let Some(reply) = message.reply.clone() {
                             owned.settle(offset, reply);
                         }
                         Ok(())

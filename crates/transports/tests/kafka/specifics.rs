@@ -18,6 +18,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 
 use super::cloudevents::PACKAGES;
+use super::large;
 use super::python::Python;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
@@ -327,50 +328,14 @@ async fn a_backlog_is_read_in_order_by_a_slow_consumer() {
     assert_eq!(got, sent);
 }
 
-/// The memory of this process, in MiB.
-fn resident() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
-    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() >> 10
-}
-
-/// Few of them are much memory: what a consumer does not take stays with the broker.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn large_messages_are_not_all_read_ahead() {
     let server = need!(servers::kafka());
     let topic = topic();
     let kafka = connect(&server, KafkaOptions { partitions: 2, ..options("a") }).await;
-    for round in 0..100 {
-        let large = |key| Outgoing { body: vec![round; 900_000].into(), ..message(&topic, key) };
-        for receipt in kafka.publish(["a", "b", "c", "d"].map(large).into()).await {
-            receipt.unwrap();
-        }
-    }
-    let before = resident();
     let name = format!("desk-{:x}", fastrand::u64(..));
-    let reader = kafka.subscribe(&spec(&name, &[&topic])).await.unwrap();
-    let mut got = fetch(&*reader, 1).await;
-    let until = Instant::now() + Duration::from_secs(3);
-    while Instant::now() < until {
-        // 360 MB of messages. Other tests run beside this one, and take some memory as well.
-        let more = resident().saturating_sub(before);
-        assert!(more < 220, "{more} MiB more than before");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    let mut rounds = vec![Vec::new(); 4];
-    let limit = Instant::now() + Duration::from_secs(60);
-    while rounds.iter().map(Vec::len).sum::<usize>() < 400 {
-        assert!(Instant::now() < limit, "{:?}", rounds.iter().map(Vec::len).collect::<Vec<_>>());
-        let mut tokens = Vec::new();
-        for delivery in got {
-            let key = delivery.key.as_deref().unwrap().as_bytes()[0] - b'a';
-            rounds[usize::from(key)].push(delivery.body[0]);
-            tokens.push(delivery.token);
-        }
-        reader.ack(&tokens).await.unwrap();
-        got = reader.fetch(16, Duration::from_millis(200)).await.unwrap();
-    }
-    assert!(rounds.iter().all(|of_key| of_key.iter().copied().eq(0..100)), "{rounds:?}");
+    large::are_not_all_read_ahead(&kafka, &spec(&name, &[&topic]), |key| message(&topic, key))
+        .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

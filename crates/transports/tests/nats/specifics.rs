@@ -16,6 +16,8 @@ use chapar_testkit::servers::{Instance, Kind, Launch, ServerError};
 use chapar_transports::nats::{Nats, NatsOptions, Syncing};
 use futures_util::TryStreamExt;
 
+use super::large;
+
 const TOPIC: &str = "melmastoon.reservation.booking.held.v1";
 pub(super) const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -101,6 +103,16 @@ async fn a_service_has_a_stream_and_a_tenant_may_have_a_partition() {
     }
     let reader = nats.subscribe(&spec(&[TOPIC])).await.unwrap();
     assert_eq!(fetch(&*reader, 2).await.len(), 2, "a tenant's own partition is read too");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn large_messages_are_not_all_read_ahead() {
+    let server = need!(server());
+    // The lease is not what is tried here.
+    let options = NatsOptions { lease: Duration::from_secs(10), ..options("a") };
+    let nats = Nats::connect(server.url(), options).await.unwrap();
+    let spec = SubscriptionSpec { max_in_flight: 1000, ..spec(&[TOPIC]) };
+    large::are_not_all_read_ahead(&nats, &spec, |key| message(TOPIC, "inn", key)).await;
 }
 
 #[tokio::test]
