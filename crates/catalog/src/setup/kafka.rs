@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
+use chapar_core::port::LETTERS_KEPT;
+
 use super::Files;
 use crate::Loaded;
 use crate::inventory::{self, Days};
 
-const DAY_MS: u64 = 24 * 3600 * 1000;
+const DAY_MS: u128 = 24 * 3600 * 1000;
 /// Where the orders to seek are, on which every reading process looks.
 const SEEKS: &str = "chapar.seeks";
-/// Letters wait for somebody to look at them.
-const LETTER_DAYS: u32 = 14;
 
 const HEAD: &str = "\
 #!/bin/sh
@@ -45,17 +45,16 @@ fn topics(loaded: &Loaded, replication: u16) -> String {
 "
     ));
     let mut letters = BTreeMap::new();
-    let mut create = |topic: &str, partitions: u32, days: u32| {
-        let (topic, kept) = (quoted(topic), u64::from(days) * DAY_MS);
-        text.push_str(&format!("create {topic} {partitions} delete {kept}\n"));
+    let mut create = |topic: &str, partitions: u32, kept: u128| {
+        text.push_str(&format!("create {} {partitions} delete {kept}\n", quoted(topic)));
     };
     for topic in inventory::topics(loaded).topics {
         let days = topic.retention_days.as_ref().map_or(7, |Days { hot, .. }| *hot);
-        create(&topic.topic, topic.partitions, days);
+        create(&topic.topic, topic.partitions, u128::from(days) * DAY_MS);
         letters.insert(topic.dead_letter_topic, ());
     }
     for letter in letters.keys() {
-        create(letter, 3, LETTER_DAYS);
+        create(letter, 3, LETTERS_KEPT.as_millis());
     }
     text.push_str(&format!("create {} 1 compact\n", quoted(SEEKS)));
     text

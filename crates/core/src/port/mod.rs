@@ -18,7 +18,9 @@ pub use outbox::{
     Checkpoint, Chunk, Cursor, Fate, KeyMarks, Lease, LeaseLost, Outbox, OutboxDraft, OutboxError,
     OutboxRow, Park, Renewed, Settled, Shard, Track, Tried,
 };
-pub use topology::{Action, DeclaredSubscription, Difference, How, Setting, Topology, span};
+pub use topology::{
+    Action, DeclaredSubscription, Difference, How, LETTERS_KEPT, Setting, Topology, span,
+};
 pub use transport::{
     Delivery, Features, Handle, Kept, Outgoing, Position, ReadFrom, Reader, Receipt, SeekTo,
     Subscription, SubscriptionSpec, Token, TopicSpec, Transport, TransportError,

@@ -20,6 +20,9 @@ pub struct Topology {
     pub subscriptions: Vec<DeclaredSubscription>,
 }
 
+/// How long copies of dead letters are kept on a broker: they wait for somebody to look at them.
+pub const LETTERS_KEPT: Duration = Duration::from_secs(14 * 24 * 3600);
+
 /// A topic that a service reads, as the catalog declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeclaredSubscription {

@@ -1,10 +1,10 @@
 //! How a cluster differs from what a catalog asks for.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use chapar_core::port::{
-    Action, Difference, How, Setting, TopicSpec, Topology, TransportError, span,
+    Action, Difference, How, LETTERS_KEPT, Setting, TopicSpec, Topology, TransportError, span,
 };
 use rdkafka::admin::{
     AlterConfig, ConfigResource, ConfigSource, OwnedResourceSpecifier, ResourceSpecifier,
@@ -36,6 +36,7 @@ impl Kafka {
         &self,
         wanted: &Topology,
     ) -> Result<Vec<Difference>, TransportError> {
+        let wanted = &self.with_letters(wanted);
         let found = self.found(wanted).await?;
         let there = wanted.topics.iter().map(|topic| topic.name.as_str());
         let there: Vec<&str> = there.filter(|topic| found.contains_key(*topic)).collect();
@@ -74,12 +75,8 @@ impl Kafka {
             let action = Action::Create { settings };
             differences.push(Difference { kind: "topic", name: SEEKS.into(), action });
         }
-        // The set-up for Kafka's own tools makes topics for dead letters.
-        let asked = |topic: &str| {
-            let mut readers = wanted.subscriptions.iter();
-            wanted.declares(topic) || readers.any(|reader| reader.dead_letter_topic == topic)
-        };
-        let mut extra: Vec<_> = found.into_iter().filter(|(topic, _)| !asked(topic)).collect();
+        let mut extra: Vec<_> =
+            found.into_iter().filter(|(topic, _)| !wanted.declares(topic)).collect();
         extra.sort_by(|(one, _), (other, _)| one.cmp(other));
         for (name, found) in extra {
             let holds = format!("{} messages", found.messages);
@@ -88,13 +85,28 @@ impl Kafka {
         Ok(differences)
     }
 
+    /// With the topics that dead letters are copied to. Who copies them may have no right to make
+    /// topics.
+    fn with_letters(&self, wanted: &Topology) -> Topology {
+        let letters = wanted.subscriptions.iter().map(|reader| reader.dead_letter_topic.as_str());
+        let letters: BTreeSet<&str> = letters.filter(|topic| !wanted.declares(topic)).collect();
+        let spec = |name: &str| TopicSpec {
+            name: name.to_owned(),
+            partitions: self.0.options.partitions,
+            retention: LETTERS_KEPT,
+        };
+        let mut all = wanted.clone();
+        all.topics.extend(letters.into_iter().map(spec));
+        all
+    }
+
     /// Makes a difference go away.
     pub(super) async fn settle(
         &self,
         wanted: &Topology,
         difference: &Difference,
     ) -> Result<(), TransportError> {
-        let name = &difference.name;
+        let (wanted, name) = (self.with_letters(wanted), &difference.name);
         let spec = wanted.topics.iter().find(|topic| topic.name == *name);
         match (&difference.action, spec) {
             (Action::Create { .. }, None) if name == SEEKS => self.make_seeks().await,

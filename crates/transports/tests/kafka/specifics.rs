@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use chapar_core::Id;
 use chapar_core::port::{
-    Action, Delivery, Difference, Outgoing, ReadFrom, SeekTo, Subscription, SubscriptionSpec,
-    TopicSpec, Topology, Transport, TransportError,
+    Action, DeclaredSubscription, Delivery, Difference, Outgoing, ReadFrom, SeekTo, Subscription,
+    SubscriptionSpec, TopicSpec, Topology, Transport, TransportError,
 };
 use chapar_testkit::need;
 use chapar_testkit::servers::{self, Endpoint};
@@ -414,12 +414,19 @@ async fn a_catalog_is_compared_with_the_cluster_and_carried_out() {
     let system = format!("t{:012x}", fastrand::u64(..1 << 48));
     let [held, billed, stray] =
         ["booking.held.v1", "bill.paid.v1", "odd.v1"].map(|rest| format!("{system}.{rest}"));
+    let letters = format!("{held}.dlq");
     let spec_of = |name: &str, retention| TopicSpec { name: name.into(), partitions: 6, retention };
     let wanted = Topology {
         system,
         topics: vec![spec_of(&held, 7 * DAY), spec_of(&billed, 7 * DAY)],
         publishers: Default::default(),
-        subscriptions: vec![],
+        subscriptions: vec![DeclaredSubscription {
+            name: "desk.held.sub".into(),
+            service: "desk".into(),
+            topic: held.clone(),
+            ordered: true,
+            dead_letter_topic: letters.clone(),
+        }],
     };
     // One is there with other settings, one is nobody's, one is missing.
     let other = NewTopic::new(&billed, 2, TopicReplication::Fixed(1))
@@ -437,7 +444,10 @@ async fn a_catalog_is_compared_with_the_cluster_and_carried_out() {
         let found = plan.iter().find(|difference| difference.name == name);
         found.unwrap_or_else(|| panic!("{name}: {plan:?}")).clone()
     };
-    assert_eq!(plan.len(), 3, "{plan:?}");
+    assert_eq!(plan.len(), 4, "{plan:?}");
+    assert!(
+        matches!(&of(&letters).action, Action::Create { settings } if settings["retention.ms"] == "14 d")
+    );
     assert!(
         matches!(&of(&held).action, Action::Create { settings } if settings["partitions"] == "6")
     );
