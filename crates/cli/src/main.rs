@@ -129,10 +129,10 @@ enum Command {
     /// Break everything on purpose, and see whether the promises hold.
     #[cfg(feature = "bench")]
     Torture(torture::Args),
-    /// Measure what Chapar costs, where the program is built for it.
+    /// Measure what Chapar costs, in a program that is built with --features bench.
     #[cfg(not(feature = "bench"))]
     Bench(absent::Args),
-    /// Break everything on purpose, where the program is built for it.
+    /// Break everything on purpose, in a program that is built with --features bench.
     #[cfg(not(feature = "bench"))]
     Torture(absent::Args),
     /// A process of `torture`.
