@@ -184,6 +184,8 @@ async fn deliver(inner: &Inner, code: u32, epoch: u64, mut fresh: VecDeque<Messa
                 && let Some(message) = fresh.pop_front()
             {
                 match place(&message) {
+                    // Sent once more, it is here already and is not counted again.
+                    Some((offset, _)) if offset <= owned.flight.read_to() => {}
                     Some((offset, key)) => {
                         bytes += message.length;
                         owned.bytes += message.length;
