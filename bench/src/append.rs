@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use chapar::core::Aggregate;
 use chapar::core::dialect::Melmastoon;
 use chapar::sql::Append;
-use chapar::{Chapar, Draft, Payload, Producer, Profile, Store, StoreOptions};
+use chapar::{Chapar, Draft, Payload, Producer, Profile, Store, StoreOptions, Tenant};
 use serde::Serialize;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgPool, Postgres, Transaction};
@@ -312,7 +312,7 @@ impl Bench {
                     Way::Full => draft.idempotency_key(format!("b{n}:modified")),
                     _ => draft,
                 };
-                self.chapar.append(&mut tx, draft).await?;
+                self.chapar.append(&mut tx, &tenant(n)?, draft).await?;
             }
             _ => {}
         }
@@ -324,14 +324,14 @@ impl Bench {
     async fn other_transaction(&self, on: &Other, way: Way) -> Result<()> {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
         on.client.batch_execute("begin").await?;
-        let (tenant, note) = (format!("t{}", n % 20), "two nights, late arrival");
-        on.client.execute(&on.business, &[&(n as i64), &tenant, &note]).await?;
+        let (tenant, note) = (tenant(n)?, "two nights, late arrival");
+        on.client.execute(&on.business, &[&(n as i64), &tenant.as_str(), &note]).await?;
         if way == Way::OtherBare {
             on.client.batch_execute("commit").await?;
             return Ok(());
         }
         let draft = draft(n, &self.note)?.idempotency_key(format!("b{n}:modified"));
-        let events = self.chapar.prepare([draft])?;
+        let events = self.chapar.prepare(&tenant, [draft])?;
         let event = events.first().context("a draft gives an event")?;
         let (shard, hash, body) = (event.home_shard(), &event.payload_hash[..], &event.body[..]);
         let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 13] = [
@@ -389,7 +389,12 @@ pub(crate) fn draft(n: u64, note: &str) -> Result<Draft> {
     let aggregate =
         Aggregate { kind: "booking".into(), id: format!("b{}", n % 10_000), version: None };
     let payload = serde_json::json!({ "n": n, "note": note });
-    Ok(Draft::new(SUBJECT, format!("t{}", n % 20).parse()?, aggregate, Payload::json(&payload)?))
+    Ok(Draft::new(SUBJECT, aggregate, Payload::json(&payload)?))
+}
+
+/// The tenant whose event number `n` is.
+pub(crate) fn tenant(n: u64) -> Result<Tenant> {
+    Ok(format!("t{}", n % 20).parse()?)
 }
 
 /// A hundred events in a transaction, or the bare insert of the same bytes.
@@ -405,12 +410,13 @@ async fn sqlite(append: bool, time: Duration) -> Result<f64> {
         .await?;
     tx.commit().await?;
     let note = "x".repeat(420);
+    let tenant = tenant(0)?;
     let (began, mut n) = (Instant::now(), 0u64);
     while began.elapsed() < time {
-        let mut tx = store.begin("t0").await?;
+        let mut tx = store.begin(tenant.as_str()).await?;
         if append {
             let drafts: Result<Vec<Draft>> = (n..n + EVENTS).map(|n| draft(n, &note)).collect();
-            chapar.append_batch(&mut tx, drafts?).await?;
+            chapar.append_batch(&mut tx, &tenant, drafts?).await?;
         } else {
             for n in n..n + EVENTS {
                 let args = vec![

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use chapar::{App, Chapar, Consumer, Cx, Event, Failure, Store, StoreOptions};
+use chapar::{App, Chapar, Consumer, Cx, Event, Failure, Service, Store, StoreOptions};
 use serde::{Deserialize, Serialize};
 use sqlx::{Connection, PgConnection};
 
@@ -126,7 +126,7 @@ async fn each(event: Modified, cx: &mut Cx) -> Result<(), Failure> {
 
 async fn set(events: Vec<Modified>, cx: &mut Cx) -> Result<(), Failure> {
     let tenant = cx.tenant().as_str().to_owned();
-    let tx = cx.tx().as_postgres().ok_or_else(|| Failure::rule("this is PostgreSQL"))?;
+    let tx = cx.tx().as_postgres().ok_or_else(|| Failure::terminal("this is PostgreSQL"))?;
     let (mut numbers, mut bookings, mut notes) = (Vec::new(), Vec::new(), Vec::new());
     for event in events {
         numbers.push(event.n);
@@ -140,13 +140,13 @@ async fn set(events: Vec<Modified>, cx: &mut Cx) -> Result<(), Failure> {
 
 async fn each_but_the_poisoned(event: Modified, cx: &mut Cx) -> Result<(), Failure> {
     if event.booking == feed::booking(HEALTHY) {
-        return Err(Failure::rule("this booking is poison"));
+        return Err(Failure::terminal("this booking is poison"));
     }
     each(event, cx).await
 }
 
 fn consumer() -> Consumer {
-    Consumer::new(CONSUMER).batch(BATCH).max_in_flight(2 * BATCH)
+    Consumer::named(CONSUMER).batch(BATCH).max_in_flight(2 * BATCH)
 }
 
 /// Measures it.
@@ -235,7 +235,8 @@ impl<'a> Bench<'a> {
         let feed = self.begin(name, plan).await?;
         let cpu = self.cpu();
         let app = App::new(self.chapar.clone(), Arc::new(feed.clone()), "bench").without_relay();
-        let running = app.consumer("inventory-service", consumer).start().await?;
+        let running =
+            app.service(Service::new("inventory-service").consumer(consumer)).start().await?;
         let rate = feed.drained().await;
         running.stop(Duration::from_secs(10)).await;
         self.end(name, &feed, cpu, rate?).await

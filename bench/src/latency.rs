@@ -12,7 +12,7 @@ use futures_util::StreamExt;
 use serde::Serialize;
 use sqlx::postgres::PgPoolOptions;
 
-use crate::append::{backbone, business, draft};
+use crate::append::{backbone, business, draft, tenant};
 use crate::measure::{Spread, table};
 use crate::place::{Place, Relay};
 
@@ -161,7 +161,7 @@ async fn turn(options: &Options, place: &Place, store: &Store, next: &mut u64) -
                 let started = Instant::now();
                 let mut tx = pool.begin().await?;
                 business(&mut tx, n as i64).await?;
-                chapar.append(&mut tx, draft(n, &note)?).await?;
+                chapar.append(&mut tx, &tenant(n)?, draft(n, &note)?).await?;
                 tx.commit().await?;
                 times.push((n, started.elapsed(), Instant::now()));
             }

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use chapar::core::dialect::Melmastoon;
 use chapar::sql::SqlTransport;
-use chapar::{App, Chapar, Consumer, Cx, Envelope, Event, Failure, Producer, Profile, Store};
+use chapar::{
+    App, Chapar, Consumer, Cx, Envelope, Event, Failure, Producer, Profile, Service, Store,
+};
 use chapar::{StoreOptions, Tenant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -167,7 +169,7 @@ async fn plant(chapar: &Chapar, store: &str, options: &Options) -> Result<()> {
         from generate_series(0, 39) g";
     let note = Noted { note: "x".repeat(560) };
     let tenant: Tenant = "planted-tenant".parse()?;
-    let event = chapar.prepare([note.for_tenant(&tenant)])?.pop().context("one was made")?;
+    let event = chapar.prepare(&tenant, [note])?.pop().context("one was made")?;
     let (id, headers) = (&event.event_id, &event.headers);
     let body = String::from_utf8(event.body.to_vec())?;
     let mut conn = PgConnection::connect(store).await?;
@@ -258,10 +260,10 @@ async fn replay(options: &Options, store: &str, chapar: &Chapar) -> Result<Repor
     const APPLIED: &str = "select count(*) from chapar.inbox where consumer = $1";
     const LEFT: &str =
         "select count(*) from chapar.dead_letters where consumer = $1 and status <> 'closed'";
-    let consumer = Consumer::new(CONSUMER).on_any(&[Noted::SUBJECT], take).lanes(4).batch(500);
+    let consumer = Consumer::named(CONSUMER).on_any(&[Noted::SUBJECT], take).lanes(4).batch(500);
     let transport = Arc::new(SqlTransport::new(chapar.store().clone(), "bench"));
     let app = App::new(chapar.clone(), transport, "bench").without_relay();
-    let running = app.consumer("bench-service", consumer).start().await?;
+    let running = app.service(Service::new("bench-service").consumer(consumer)).start().await?;
     let mut conn = PgConnection::connect(store).await?;
     sqlx::query("set role chapar_engine").execute(&mut conn).await?;
     let mut count = async |sql: &'static str| -> Result<i64> {

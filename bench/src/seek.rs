@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
+use chapar::ops::{Seek, SeekTarget};
 use chapar::sql::{Scope, SqlTransport};
-use chapar::triage::{Seek, SeekTarget};
 use chapar::{Store, StoreOptions};
 use serde::Serialize;
 use sqlx::{Connection, PgConnection};

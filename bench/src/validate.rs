@@ -155,13 +155,13 @@ fn event(profile: &Profile, uri: &str, schema: &Value) -> Result<Envelope> {
         payload["guest"]["name"] = name.into();
         let aggregate =
             Aggregate { kind: "booking".into(), id: "res_000042".into(), version: Some(1) };
-        let draft = Draft::new(SUBJECT, "acme".parse()?, aggregate, Payload::json(&payload)?)
+        let draft = Draft::new(SUBJECT, aggregate, Payload::json(&payload)?)
             .idempotency_key("res_000042:held")
             // A fixed time: fewer digits would make another length.
             .occurred_at("2027-01-02T14:05:00.123456Z".parse()?)
             .schema(uri);
         let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
-        Ok(draft.seal(profile, &producer, &SystemClock, &SystemIds)?)
+        Ok(draft.seal(&"acme".parse()?, profile, &producer, &SystemClock, &SystemIds)?)
     };
     let short = Melmastoon.encode(&seal("")?)?.body.len();
     seal(&"n".repeat(BYTES.saturating_sub(short).max(1)))

@@ -1,6 +1,7 @@
 //! The project's own chores. `cargo xtask test` is the one command that runs every test.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool prints")]
 
+mod dist;
 mod interrupt;
 mod report;
 mod screenshot;
@@ -28,6 +29,8 @@ enum Chore {
     Tools,
     /// List, obtain or start the servers that tests talk to.
     Servers(servers::Options),
+    /// Make the archive that is released: program, completions and man pages.
+    Dist(dist::Options),
     /// Take the README's picture of the console, in a real browser.
     Screenshot(screenshot::Options),
 }
@@ -37,6 +40,7 @@ fn main() -> ExitCode {
         Chore::Test(options) => test::run(&options),
         Chore::Tools => test::obtain_tools().map(|()| ExitCode::SUCCESS),
         Chore::Servers(options) => servers::run(&options),
+        Chore::Dist(options) => dist::run(&options),
         Chore::Screenshot(options) => screenshot::run(&options),
     };
     done.unwrap_or_else(|error| {

@@ -10,7 +10,7 @@ use chapar::core::port::{
     BoxFuture, Delivery, Features, Outgoing, Position, Receipt, SeekTo, Subscription,
     SubscriptionSpec, Token, TopicSpec, Transport, TransportError,
 };
-use chapar::{Chapar, Draft, Event as _, Id, Payload};
+use chapar::{Chapar, Draft, Event as _, Id, Payload, Tenant};
 use jiff::Timestamp;
 use sqlx::{PgConnection, Row};
 use tokio::sync::Notify;
@@ -59,9 +59,10 @@ impl Template {
         let aggregate =
             Aggregate { kind: Modified::AGGREGATE.into(), id: booking.into(), version: None };
         let payload = Payload::json(&event)?;
-        let mut tx = chapar.begin(&tenant.parse()?).await?;
-        let draft = Draft::new(Modified::SUBJECT, tenant.parse()?, aggregate, payload);
-        chapar.append(&mut tx, draft).await?;
+        let of: Tenant = tenant.parse()?;
+        let mut tx = chapar.begin(&of).await?;
+        let draft = Draft::new(Modified::SUBJECT, aggregate, payload);
+        chapar.append(&mut tx, &of, draft).await?;
         chapar.commit(tx).await?;
         let row =
             sqlx::query("select event_id, headers, body from chapar.outbox where tenant = $1")

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use chapar::{App, Consumer, Cx, Envelope, Failure};
+use chapar::{App, Consumer, Cx, Envelope, Failure, OrFailure, Service};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
@@ -28,13 +28,13 @@ pub(super) async fn run(worker: Worker, stop: CancellationToken) -> Result<()> {
     let transport = Arc::new(worker.broker("consumer").await?);
     let owner = worker.owner("consumer");
     let consumer = |name: &str| {
-        let patient = Consumer::new(name).retry(1_000_000);
+        let patient = Consumer::named(name).retry(1_000_000);
         patient.backoff(Duration::from_millis(50), Duration::from_millis(500)).lanes(2).batch(20)
     };
     let app = App::new(worker.backbone().await?, transport, owner)
         .without_relay()
-        .consumer("torture", consumer(LEDGER).on_any(&[TOPIC], ledger))
-        .consumer("torture", consumer(PICKY).on_any(&[TOPIC], picky));
+        .service(Service::new("torture").consumer(consumer(LEDGER).on_any(&[TOPIC], ledger)))
+        .service(Service::new("torture").consumer(consumer(PICKY).on_any(&[TOPIC], picky)));
     let running = app.start().await?;
     let metrics = running.metrics();
     let file = worker.folder.join(format!("{}.duplicates", worker.owner("consumer")));
@@ -58,13 +58,13 @@ async fn ledger(event: Arc<Envelope>, cx: &mut Cx) -> Result<(), Failure> {
 async fn picky(event: Arc<Envelope>, cx: &mut Cx) -> Result<(), Failure> {
     let written = read(&event)?;
     if written.poison {
-        return Err(Failure::rule("this is poison"));
+        return Err(Failure::terminal("this is poison"));
     }
     note(PICKY, &written, cx).await
 }
 
 fn read(event: &Envelope) -> Result<Written, Failure> {
-    event.payload.parse().map_err(Failure::rule)
+    event.payload.parse().or_terminal()
 }
 
 async fn note(consumer: &str, written: &Written, cx: &mut Cx) -> Result<(), Failure> {

@@ -224,8 +224,8 @@ impl Writer {
         }
         let aggregate = Aggregate { kind: "booking".into(), id: key.to_owned(), version: None };
         let payload = Payload::json(&payload).unwrap_or(Payload::Bytes(Default::default()));
-        let draft = Draft::new(TOPIC, self.tenant.clone(), aggregate, payload);
-        self.chapar.append(tx, draft.idempotency_key(id)).await?;
+        let draft = Draft::new(TOPIC, aggregate, payload);
+        self.chapar.append(tx, &self.tenant, draft.idempotency_key(id)).await?;
         Ok(())
     }
 }

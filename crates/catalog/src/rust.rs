@@ -17,7 +17,7 @@ use serde_json::Value;
 
 use crate::Loaded;
 use names::{doc, field_name, type_name};
-use shape::{Shape, Type};
+use shape::{Field, Shape, Type};
 
 /// The width that the house's `rustfmt.toml` and Rust's own default have.
 const WIDTH: usize = 100;
@@ -31,8 +31,7 @@ pub fn source(loaded: &Loaded) -> String {
     let mut out = format!(
         "//! The payloads of {}, generated from its schemas. Do not edit: change a schema and run\n\
          //! `chapar catalog rust`.\n\
-         #![allow(missing_docs, reason = \"a schema need not describe everything\")]\n\
-         #![allow(clippy::too_many_arguments, reason = \"an event has as many facts as it has\")]\n\n\
+         #![allow(missing_docs, reason = \"a schema need not describe everything\")]\n\n\
          use serde::{{Deserialize, Serialize}};\n",
         loaded.catalog.profile.name
     );
@@ -56,8 +55,7 @@ pub fn source(loaded: &Loaded) -> String {
         out.push_str("    use serde::{Deserialize, Serialize};\n");
         for payload in payloads {
             let module = Scope { shared: &shared, indent: "    ", path: "super::" };
-            module.declare(&mut out, &payload.name, &payload.shape);
-            wire(&mut out, payload);
+            module.declare_event(&mut out, payload);
             module.declare_inner(&mut out, &payload.name, &payload.shape);
         }
         out.push_str("}\n");
@@ -110,6 +108,8 @@ impl<'a> Payload<'a> {
             let _ = write!(name, "V{}", subject.version());
         }
         let mut shape = Shape::of(&schema)?;
+        // The envelope says whose it is; a payload that repeats it is checked against that.
+        shape.leave_out(&loaded.catalog.profile.payload_tenant_fields);
         shape.doc = format!("{}\n\n`{subject}`", text(&schema, "description"));
         Some(Payload { event, name, shape })
     }
@@ -190,23 +190,81 @@ impl Scope<'_> {
         }
     }
 
+    /// Declares an event: its fields, its subject, and the aggregate that its ordering key names.
+    fn declare_event(&self, out: &mut String, payload: &Payload<'_>) {
+        let Payload { event, name, shape } = payload;
+        let subject = event.subject.as_str();
+        let key = event.key.as_ref();
+        let key = key.and_then(|key| shape.fields().iter().find(|field| field.name == *key));
+        let Some(key) = key else {
+            // Without an ordering key nothing says which aggregate it is about.
+            self.declare(out, name, shape);
+            let _ = write!(
+                out,
+                "\n    impl {name} {{\n        /// The versioned subject.\n        \
+                 pub const SUBJECT: &'static str = {subject:?};\n    }}\n"
+            );
+            return;
+        };
+        let mut words = event.subject.event_type().rsplit('.');
+        let verb = words.next().unwrap_or_default();
+        let aggregate = words.next().unwrap_or_default();
+        if key.required && matches!(key.kind, Type::Text | Type::Integer | Type::Named(_)) {
+            let id = &key.rust;
+            let intent = match event.once {
+                true => format!(", intent = \"{{{id}}}:{verb}\""),
+                false => String::new(),
+            };
+            let options = format!("{subject:?}, aggregate = {aggregate:?}, id = {id}{intent}");
+            let line = format!("    #[event({options})]");
+            let attribute = match line.chars().count() <= WIDTH {
+                true => line,
+                false => format!(
+                    "    #[event(\n        {}\n    )]",
+                    options.replace(", ", ",\n        ")
+                ),
+            };
+            return self.declare_as(out, name, shape, Some(&attribute));
+        }
+        self.declare(out, name, shape);
+        wire(out, payload, key, aggregate, verb);
+    }
+
     fn declare(&self, out: &mut String, name: &str, shape: &Shape) {
+        self.declare_as(out, name, shape, None);
+    }
+
+    fn declare_as(&self, out: &mut String, name: &str, shape: &Shape, event: Option<&str>) {
         let indent = self.indent;
         out.push('\n');
         doc(out, indent, &shape.doc);
         if let Some(choices) = shape.choices() {
             return enumeration(out, indent, name, choices);
         }
-        let _ = writeln!(out, "{indent}#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]");
+        let derive = if event.is_some() { "chapar::Event, " } else { "" };
+        let _ = writeln!(
+            out,
+            "{indent}#[derive(Debug, Clone, PartialEq, {derive}Serialize, Deserialize)]"
+        );
+        if let Some(event) = event {
+            let _ = writeln!(out, "{event}");
+        }
+        // One attribute for all names, where one rule makes them all.
+        let plain = |field: &Field| field.rust == field.name || is_raw(field);
+        let camel = |field: &Field| camel_case(&field.rust) == field.name || is_raw(field);
+        let rename_all = !shape.fields().iter().all(plain) && shape.fields().iter().all(camel);
+        if rename_all {
+            let _ = writeln!(out, "{indent}#[serde(rename_all = \"camelCase\")]");
+        }
         let _ = writeln!(out, "{indent}pub struct {name} {{");
         let inside = format!("{indent}    ");
         for field in shape.fields() {
             let mut kind = self.spell(name, &field.name, &field.kind);
             doc(out, &inside, &field.doc);
-            let rename = field.rust != field.name && field.rust != format!("r#{}", field.name);
+            let rename = !rename_all && !plain(field);
             let rename = rename.then(|| format!("rename = {:?}", field.name));
-            let optional = (!field.required)
-                .then(|| "default, skip_serializing_if = \"Option::is_none\"".into());
+            let optional =
+                (!field.required).then(|| "skip_serializing_if = \"Option::is_none\"".into());
             let attributes: Vec<String> = rename.into_iter().chain(optional).collect();
             if !attributes.is_empty() {
                 let _ = writeln!(out, "{inside}#[serde({})]", attributes.join(", "));
@@ -218,53 +276,66 @@ impl Scope<'_> {
         }
         let _ = writeln!(out, "{indent}}}");
         if shape.fields().iter().any(|field| !field.required) {
-            self.constructor(out, name, shape);
+            self.declare_required(out, name, shape);
         }
     }
 
-    /// With what must be there; the rest can be set after.
-    fn constructor(&self, out: &mut String, name: &str, shape: &Shape) {
+    /// Declares what must be there by itself, so that a literal need not name what is optional,
+    /// and one that forgets a required field does not compile.
+    fn declare_required(&self, out: &mut String, name: &str, shape: &Shape) {
         let indent = self.indent;
-        let (required, optional): (Vec<_>, Vec<_>) =
-            shape.fields().iter().partition(|field| field.required);
-        let spelled = required
-            .iter()
-            .map(|field| format!("{}: {}", field.rust, self.spell(name, &field.name, &field.kind)));
-        let fields = required
-            .iter()
-            .map(|field| field.rust.clone())
-            .chain(optional.iter().map(|field| format!("{}: None", field.rust)));
-        let inside = format!("{indent}    ");
-        let _ =
-            write!(out, "\n{indent}impl {name} {{\n{inside}/// With the required fields only.\n");
-        list(out, &inside, "pub fn new(", spelled, ") -> Self {", false);
-        list(out, &format!("{inside}    "), "Self {", fields, "}", true);
-        let _ = write!(out, "{inside}}}\n{indent}}}\n");
+        let _ = writeln!(
+            out,
+            "\n{indent}/// What a [`{name}`] must have; `.into()` makes one with nothing optional.\n\
+             {indent}#[derive(Debug, Clone, PartialEq)]\n{indent}pub struct {name}Required {{"
+        );
+        let required = || shape.fields().iter().filter(|field| field.required);
+        for field in required() {
+            let kind = self.spell(name, &field.name, &field.kind);
+            let _ = writeln!(out, "{indent}    pub {}: {kind},", field.rust);
+        }
+        let _ = write!(
+            out,
+            "{indent}}}\n\n{indent}impl std::convert::From<{name}Required> for {name} {{\n\
+             {indent}    fn from(required: {name}Required) -> Self {{\n"
+        );
+        let fields = shape.fields().iter().map(|field| match field.required {
+            true => format!("{0}: required.{0}", field.rust),
+            false => format!("{}: None", field.rust),
+        });
+        list(out, &format!("{indent}        "), "Self {", fields, "}", true);
+        let _ = write!(out, "{indent}    }}\n{indent}}}\n");
     }
 }
 
-/// The event's wiring: its subject, and the aggregate that its ordering key names.
-fn wire(out: &mut String, payload: &Payload<'_>) {
+/// Whether a field has its own name, which is a keyword.
+fn is_raw(field: &Field) -> bool {
+    field.rust == format!("r#{}", field.name)
+}
+
+/// As serde makes it.
+fn camel_case(rust: &str) -> String {
+    let mut camel = String::with_capacity(rust.len());
+    let mut upper = false;
+    for letter in rust.chars() {
+        match letter {
+            '_' => upper = true,
+            letter if upper => {
+                camel.extend(letter.to_uppercase());
+                upper = false;
+            }
+            letter => camel.push(letter),
+        }
+    }
+    camel
+}
+
+/// The event's wiring by hand, where its key is none that the derive macro takes.
+fn wire(out: &mut String, payload: &Payload<'_>, key: &Field, aggregate: &str, verb: &str) {
     let (event, name) = (payload.event, &payload.name);
     let subject = event.subject.as_str();
-    let fields = payload.shape.fields();
-    let key = event.key.as_ref().and_then(|key| fields.iter().find(|field| field.name == *key));
-    let Some(key) = key else {
-        // Without an ordering key nothing says which aggregate it is about.
-        let _ = write!(
-            out,
-            "\n    impl {name} {{\n        /// The versioned subject.\n        \
-             pub const SUBJECT: &'static str = {subject:?};\n    }}\n"
-        );
-        return;
-    };
-    let mut words = event.subject.event_type().rsplit('.');
-    let verb = words.next().unwrap_or_default();
-    let aggregate = words.next().unwrap_or_default();
     let id = match (&key.kind, key.required) {
-        (Type::Text, true) => format!("self.{}.clone()", key.rust),
-        (Type::Text, false) => format!("self.{}.clone().unwrap_or_default()", key.rust),
-        (Type::Named(_), true) => format!("self.{}.as_str().to_owned()", key.rust),
+        (Type::Text, _) => format!("self.{}.clone().unwrap_or_default()", key.rust),
         (_, true) => format!("self.{}.to_string()", key.rust),
         (_, false) => {
             format!("self.{}.as_ref().map(ToString::to_string).unwrap_or_default()", key.rust)
@@ -288,20 +359,27 @@ fn wire(out: &mut String, payload: &Payload<'_>) {
 }
 
 fn enumeration(out: &mut String, indent: &str, name: &str, choices: &[(String, String)]) {
-    let derives = "Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize";
+    let derives = "Debug, Clone, Copy, PartialEq, Eq, Hash, chapar::TextEnum";
     let _ = write!(out, "{indent}#[derive({derives})]\n{indent}pub enum {name} {{\n");
     for (variant, value) in choices {
-        let _ = write!(out, "{indent}    #[serde(rename = {value:?})]\n{indent}    {variant},\n");
+        if snake_case(variant) != *value {
+            let _ = writeln!(out, "{indent}    #[text({value:?})]");
+        }
+        let _ = writeln!(out, "{indent}    {variant},");
     }
-    let _ = write!(
-        out,
-        "{indent}}}\n\n{indent}impl {name} {{\n{indent}    /// As it is written.\n\
-         {indent}    pub fn as_str(self) -> &'static str {{\n{indent}        match self {{\n"
-    );
-    for (variant, value) in choices {
-        let _ = writeln!(out, "{indent}            Self::{variant} => {value:?},");
+    let _ = writeln!(out, "{indent}}}");
+}
+
+/// As `derive(TextEnum)` makes it.
+fn snake_case(variant: &str) -> String {
+    let mut snake = String::with_capacity(variant.len() + 4);
+    for (index, letter) in variant.char_indices() {
+        if letter.is_uppercase() && index > 0 {
+            snake.push('_');
+        }
+        snake.extend(letter.to_lowercase());
     }
-    let _ = write!(out, "{indent}        }}\n{indent}    }}\n{indent}}}\n");
+    snake
 }
 
 /// A list on one line where it fits, else with one item per line, as `rustfmt` has it.

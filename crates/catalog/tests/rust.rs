@@ -45,7 +45,7 @@ fn every_kind_of_property_has_its_type() {
     has(&source, "pub texts: Option<std::collections::BTreeMap<String, String>>,");
     has(&source, "/// No plain type says what the schema says; the registry checks it.");
     has(&source, "pub either: Option<serde_json::Value>,");
-    has(&source, "#[serde(rename = \"fast-lane\")]");
+    has(&source, "#[text(\"fast-lane\")]");
     has(&source, "FastLane,");
     has(&source, "N2nd,");
 }
@@ -63,11 +63,21 @@ fn shapes_that_differ_under_one_name_get_the_name_of_their_holder() {
 #[test]
 fn an_event_that_happens_once_has_its_key_for_an_intent() {
     let house = House::new();
-    let intent = "fn intent(&self) -> Option<String> {";
+    let intent = ":held\"";
     assert!(!rust::source(&load(house.path()).unwrap()).contains(intent));
     let subject = "subject = \"melmastoon.reservation.booking.held.v1\"";
     house.change(BOOKING, subject, &format!("{subject}\nonce = true"));
     let source = rust::source(&load(house.path()).unwrap());
-    has(&source, intent);
-    has(&source, "Some(format!(\"{}:held\", self.aggregate_id()))");
+    assert!(source.contains(intent) && source.contains("#[event("), "{source}");
+}
+
+#[test]
+fn what_is_required_is_made_by_name_and_checked_by_the_compiler() {
+    let source = with(json!({ "note": { "type": "string" }, "tenantId": { "type": "string" } }));
+    has(&source, "pub note: Option<String>,");
+    let required = source.split("pub struct BookingHeldRequired {").nth(1).unwrap();
+    let required = required.split('}').next().unwrap();
+    assert!(!required.contains("note"), "{required}");
+    has(&source, "impl std::convert::From<BookingHeldRequired> for BookingHeld {");
+    assert!(!source.contains("tenant_id"), "the envelope says whose it is");
 }

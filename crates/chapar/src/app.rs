@@ -1,47 +1,102 @@
 use std::collections::{HashMap, HashSet};
+use std::future::Future;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
-use chapar_core::machine::relay::Plan;
+use chapar_core::dialect::Dialect;
 use chapar_core::machine::retry::RetryPolicy;
-use chapar_core::port::{BoxFuture, SubscriptionSpec, Transport, TransportError};
-use chapar_core::{Violations, rules};
-use chapar_sql::{DeclaredTimer, Keep, SqlOutbox, StoreError};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
-use tokio::task::JoinSet;
+use chapar_core::port::{Transport, TransportError};
+use chapar_core::profile::ProfileError;
+use chapar_core::{Producer, Profile, Violations, rules};
+use chapar_sql::{DeclaredTimer, Keep, Migration, SqlTransport, Store, StoreError, StoreOptions};
 use tokio_util::sync::CancellationToken;
-use tracing::{debug, warn};
+use tracing::warn;
 
 use crate::chapar::Chapar;
-use crate::consumer::{Consumer, HandlerFn, Runner};
-use crate::cx::{Cx, States};
-use crate::effects::{EffectTask, EffectWorker};
-use crate::failure::Failure;
+use crate::consumer::{Consumer, Runner};
+use crate::cx::States;
+use crate::effects::{EffectWorker, Task};
 use crate::metrics::Metrics;
-use crate::projection::{Builder, Folds, Projection};
-use crate::registry::RegistryError;
-use crate::saga::SagaKind;
-use crate::timers::{TimerHandler, Timers};
-use crate::triage::{CANCEL, Copier};
+use crate::projection::Folds;
+#[cfg(feature = "contracts")]
+use crate::registry::{BundleSource, FetchError, Registry, RegistryError};
+use crate::running::{RunError, Running};
+use crate::saga::SagaTimers;
+use crate::service::Service;
+use crate::timers::Timers;
 
-/// Services in one process: their consumers, timers and effects, with the relay beside them.
+/// Services in one process: their consumers, sagas and effects, with the relay beside them.
+///
+/// ```no_run
+/// use chapar::prelude::*;
+/// # fn inventory() -> Service { Service::new("inventory") }
+///
+/// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+/// App::connect("postgres://localhost/hotel", "nats://localhost:4222")
+///     .profile("hotel.toml")
+///     .service(inventory())
+///     .run_until(ctrl_c())
+///     .await?;
+/// # Ok(()) }
+/// ```
 pub struct App {
-    chapar: Chapar,
-    transport: Arc<dyn Transport>,
+    place: Place,
+    profile: ProfileSource,
+    dialect: Option<Arc<dyn Dialect>>,
+    #[cfg(feature = "contracts")]
+    contracts: Option<Contracts>,
+    migrations: Option<Vec<Migration>>,
+    pub(crate) owner: String,
     consumers: Vec<(String, Consumer)>,
-    timers: HashMap<(String, String), (Chapar, Arc<TimerHandler>)>,
-    /// What is told to whoever looks at sagas from outside.
-    declared_timers: Vec<DeclaredTimer>,
-    projections: Vec<Folds>,
-    effects: HashMap<String, EffectTask>,
+    timers: Vec<(String, SagaTimers)>,
+    pub(crate) projections: Vec<Folds>,
+    effects: Vec<Task>,
     states: States,
-    owner: String,
-    retry: RetryPolicy,
-    stamped: HashSet<String>,
-    keep: Keep,
-    relays: bool,
-    copies: bool,
+    pub(crate) retry: RetryPolicy,
+    pub(crate) stamped: HashSet<String>,
+    pub(crate) keep: Keep,
+    pub(crate) relays: bool,
+    pub(crate) copies: bool,
+}
+
+/// Where the app lives: yet to be opened, or open.
+enum Place {
+    Urls { store: String, transport: String },
+    Open { chapar: Chapar, transport: Arc<dyn Transport> },
+}
+
+/// Where the system's profile comes from.
+pub enum ProfileSource {
+    /// CloudEvents with plain subjects; enough to begin with.
+    Default,
+    /// A TOML file.
+    File(PathBuf),
+    /// A profile that was read already.
+    Ready(Box<Profile>),
+}
+
+#[cfg(feature = "contracts")]
+enum Contracts {
+    Source(String),
+    Ready(Registry),
+}
+
+impl From<&str> for ProfileSource {
+    fn from(path: &str) -> Self {
+        ProfileSource::File(path.into())
+    }
+}
+
+impl From<&Path> for ProfileSource {
+    fn from(path: &Path) -> Self {
+        ProfileSource::File(path.into())
+    }
+}
+
+impl From<Profile> for ProfileSource {
+    fn from(profile: Profile) -> Self {
+        ProfileSource::Ready(Box::new(profile))
+    }
 }
 
 /// Why an [`App`] does not start.
@@ -51,44 +106,86 @@ pub enum StartError {
     /// The store is not ready; a missing or a newer schema is among the reasons.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// Chapar's tables are not in the store yet.
+    #[error(
+        "the store {url} lacks {missing} migration(s) of Chapar's tables; run \
+         `chapar migrate apply --store {url}`, or have the app do it with App::migrate"
+    )]
+    Migrate {
+        /// The store, without secrets.
+        url: String,
+        /// How many.
+        missing: usize,
+    },
+    /// The profile cannot be read.
+    #[error("the profile {path} cannot be read: {source}")]
+    ProfileFile {
+        /// The file.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The profile is wrong.
+    #[error("profile: {0}")]
+    Profile(#[from] ProfileError),
+    /// The profile's dialect needs more than a name.
+    #[error("the dialect of profile {0} needs its Protobuf descriptors; give it with App::dialect")]
+    Dialect(String),
     /// A consumer may not read what it subscribes to.
     #[error(transparent)]
     Rules(#[from] Violations),
     /// A schema of the registry cannot be used.
+    #[cfg(feature = "contracts")]
     #[error(transparent)]
     Registry(#[from] RegistryError),
-    /// The subscriptions cannot be made.
+    /// The contracts cannot be fetched.
+    #[cfg(feature = "contracts")]
+    #[error("contracts: {0}")]
+    Contracts(#[from] FetchError),
+    /// The broker cannot be reached, or the subscriptions cannot be made.
     #[error(transparent)]
     Transport(#[from] TransportError),
+    /// Two parts have the same name.
+    #[error("{0} is registered twice; each needs a name of its own")]
+    Twice(String),
 }
 
-/// What an [`App`] is made of.
+/// What runs of an [`App`], the relay aside.
 pub(crate) struct Parts {
     pub(crate) runners: Vec<Runner>,
     pub(crate) timers: Timers,
     pub(crate) effects: EffectWorker,
 }
 
-/// An [`App`] that runs.
-pub struct Running {
-    metrics: Metrics,
-    stop: CancellationToken,
-    tasks: JoinSet<()>,
-}
-
 impl App {
-    /// An app on a backbone and a transport. `owner` names this process among others.
+    /// An app on a store (`sqlite:FILE`, `postgres://…`) and a transport (`sql:` for the log in
+    /// the store itself, `nats://…`, `kafka://…`, `pubsub://project`), each opened when it starts.
+    /// A scheme needs the cargo feature of its name.
+    pub fn connect(store: impl Into<String>, transport: impl Into<String>) -> Self {
+        let place = Place::Urls { store: store.into(), transport: transport.into() };
+        Self::at(place, process_name())
+    }
+
+    /// An app on a backbone and a transport that are open. `owner` names this process among
+    /// others.
     pub fn new(chapar: Chapar, transport: Arc<dyn Transport>, owner: impl Into<String>) -> Self {
+        Self::at(Place::Open { chapar, transport }, owner.into())
+    }
+
+    fn at(place: Place, owner: String) -> Self {
         App {
-            chapar,
-            transport,
+            place,
+            profile: ProfileSource::Default,
+            dialect: None,
+            #[cfg(feature = "contracts")]
+            contracts: None,
+            migrations: None,
+            owner,
             consumers: Vec::new(),
-            timers: HashMap::new(),
-            declared_timers: Vec::new(),
+            timers: Vec::new(),
             projections: Vec::new(),
-            effects: HashMap::new(),
+            effects: Vec::new(),
             states: States::default(),
-            owner: owner.into(),
             retry: RetryPolicy::outbox(),
             stamped: HashSet::new(),
             keep: Keep::default(),
@@ -97,88 +194,52 @@ impl App {
         }
     }
 
-    /// Adds a consumer of a service; what it emits is the service's.
-    pub fn consumer(mut self, service: &str, consumer: Consumer) -> Self {
-        self.consumers.push((service.to_owned(), consumer));
+    /// The system's profile: the path of a TOML file, or a [`Profile`]. Default: CloudEvents with
+    /// plain subjects.
+    pub fn profile(mut self, profile: impl Into<ProfileSource>) -> Self {
+        self.profile = profile.into();
         self
     }
 
-    /// Keeps a read model of a service.
-    pub fn projection<D>(self, service: &str, projection: Projection<D>) -> Self
-    where
-        D: Serialize + DeserializeOwned + 'static,
-    {
-        self.projection_with(service, projection, |consumer| consumer)
-    }
-
-    /// As [`App::projection`], with other settings for its consumer.
-    pub fn projection_with<D>(
-        mut self,
-        service: &str,
-        projection: Projection<D>,
-        settings: impl FnOnce(Consumer) -> Consumer,
-    ) -> Self
-    where
-        D: Serialize + DeserializeOwned + 'static,
-    {
-        let folds = projection.into_folds();
-        self.consumers.push((service.to_owned(), settings(folds.consumer())));
-        self.projections.push(folds);
+    /// The dialect, where the profile's name for it is not enough: Protobuf needs descriptors.
+    pub fn dialect(mut self, dialect: Arc<dyn Dialect>) -> Self {
+        self.dialect = Some(dialect);
         self
     }
 
-    /// Handles a timer of a saga; the handler gets the saga's key.
-    pub fn timer<F>(self, service: &str, saga: SagaKind, timer: &str, handler: F) -> Self
-    where
-        F: for<'a> HandlerFn<'a, String> + 'static,
-    {
-        self.timer_that(service, saga, timer, "", handler)
-    }
-
-    /// As [`App::timer`], and says what happens when it fires, for whoever looks at a saga from
-    /// outside.
-    pub fn timer_that<F>(
-        mut self,
-        service: &str,
-        saga: SagaKind,
-        timer: &str,
-        does: &str,
-        handler: F,
-    ) -> Self
-    where
-        F: for<'a> HandlerFn<'a, String> + 'static,
-    {
-        self.declared_timers.push(DeclaredTimer {
-            saga: saga.name().to_owned(),
-            name: timer.to_owned(),
-            service: service.to_owned(),
-            does: does.to_owned(),
-        });
-        let handler: Arc<TimerHandler> =
-            Arc::new(move |key, cx: &mut Cx| -> BoxFuture<'_, Result<(), Failure>> {
-                Box::pin(handler.call(key, cx))
-            });
-        let at = (saga.name().to_owned(), timer.to_owned());
-        self.timers.insert(at, (self.chapar.for_service(service), handler));
+    /// The system's released contracts, from a file, `https://`, `gs://` or `s3://`: events that
+    /// are not among them are refused, and payloads are checked.
+    #[cfg(feature = "contracts")]
+    pub fn contracts(mut self, source: impl Into<String>) -> Self {
+        self.contracts = Some(Contracts::Source(source.into()));
         self
     }
 
-    /// Handles the wish of an operator to cancel a saga: the handler gets the saga's key, undoes
-    /// what was done, and ends it. `chapar sagas cancel` asks for it.
-    pub fn on_cancel<F>(self, service: &str, saga: SagaKind, handler: F) -> Self
-    where
-        F: for<'a> HandlerFn<'a, String> + 'static,
-    {
-        self.timer_that(service, saga, CANCEL, "an operator has cancelled it", handler)
-    }
-
-    /// Adds a kind of call to the outside.
-    pub fn effect(mut self, task: EffectTask) -> Self {
-        self.effects.insert(task.kind.clone(), task);
+    /// The system's contracts as a registry that is open.
+    #[cfg(feature = "contracts")]
+    pub fn registry(mut self, registry: Registry) -> Self {
+        self.contracts = Some(Contracts::Ready(registry));
         self
     }
 
-    /// Shares a value with all handlers, which get it by [`Cx::state`].
+    /// Brings Chapar's tables, and these of yours, up to date when the app starts. Without it, a
+    /// store that lacks them is refused with the command that makes them.
+    pub fn migrate(mut self, migrations: impl IntoIterator<Item = Migration>) -> Self {
+        self.migrations.get_or_insert_default().extend(migrations);
+        self
+    }
+
+    /// Adds a service.
+    pub fn service(mut self, service: Service) -> Self {
+        let Service { name, consumers, timers, effects, projections } = service;
+        self.consumers.extend(consumers.into_iter().map(|consumer| (name.clone(), consumer)));
+        self.timers.extend(timers.into_iter().map(|timer| (name.clone(), timer)));
+        self.effects.extend(effects);
+        self.projections.extend(projections);
+        self
+    }
+
+    /// Shares a value with all handlers, which get it by [`Cx::state`](crate::Cx::state).
     pub fn state<T: std::any::Any + Send + Sync>(mut self, state: T) -> Self {
         self.states.insert(state);
         self
@@ -192,21 +253,21 @@ impl App {
     }
 
     /// Stamps the events of these topics with their place among the events of their key, so that
-    /// a consumer of several of them keeps the order. With a registry, and a transport that does
-    /// not keep the order between topics, those that need it are stamped by themselves.
+    /// a consumer of several of them keeps the order. With contracts, and a transport that does
+    /// not keep the order between topics, those that need it are stamped without this.
     pub fn stamp(mut self, topics: impl IntoIterator<Item = impl Into<String>>) -> Self {
         self.stamped.extend(topics.into_iter().map(Into::into));
         self
     }
 
-    /// How long things are kept that are done.
+    /// How long finished rows are kept.
     pub fn keep(mut self, keep: Keep) -> Self {
         self.keep = keep;
         self
     }
 
-    /// Publishes a copy of every new dead letter, for whoever reads them on a broker: on the
-    /// topic that the profile's `dlq_template` says. What is in the store stays the truth.
+    /// Publishes a copy of every new dead letter, for readers on a broker: on the topic that the
+    /// profile's `dlq_template` says. Only the letter in the store is ever replayed.
     pub fn copy_dead_letters(mut self) -> Self {
         self.copies = true;
         self
@@ -227,70 +288,100 @@ impl App {
         self.consumers.iter().flat_map(|(_, consumer)| of(consumer)).collect()
     }
 
-    /// Checks the set-up, creates the subscriptions and starts everything.
-    pub async fn start(self) -> Result<Running, StartError> {
-        self.check().await?;
-        let metrics = Metrics::default();
-        let stop = CancellationToken::new();
-        let mut tasks = JoinSet::new();
-        let (chapar, transport) = (self.chapar.clone(), self.transport.clone());
-        let mut stamped = self.stamped.clone();
-        if let Some(registry) = chapar.registry()
-            && !transport.features().ordered_topics
-        {
-            stamped.extend(registry.stamped());
-        }
-        let relay = crate::relay::Relay {
-            outbox: Arc::new(SqlOutbox::new(chapar.store().clone())),
-            transport: transport.clone(),
-            owner: self.owner.clone(),
-            plan: Plan { retry: self.retry, ..Plan::default() },
-            stamped: stamped.into_iter().collect(),
-            metrics: metrics.clone(),
-            stop: stop.clone(),
-            chapar: chapar.clone(),
-        };
-        self.declare().await?;
-        let (relays, keep) = (self.relays, self.keep);
-        for folds in &self.projections {
-            let builder = Builder {
-                chapar: chapar.clone(),
-                transport: transport.clone(),
-                folds: folds.clone(),
-                owner: self.owner.clone(),
-                stop: stop.clone(),
-            };
-            tasks.spawn(builder.run());
-        }
-        let copier =
-            Copier { chapar: chapar.clone(), transport: transport.clone(), stop: stop.clone() };
-        let copies = self.copies;
-        let Parts { runners, timers, effects } = self.parts(&metrics, &stop);
-        let specs: Vec<SubscriptionSpec> = runners.iter().map(Runner::spec).collect();
-        transport.apply(&[], &specs).await?;
-        for runner in runners {
-            tasks.spawn(runner.run());
-        }
-        if relays {
-            tasks.spawn(relay.run());
-            tasks.spawn(keep_house(chapar, keep, stop.clone()));
-        }
-        if copies {
-            tasks.spawn(copier.run());
-        }
-        // What this process has no handlers for is left to those that have.
-        if !timers.handlers.is_empty() {
-            tasks.spawn(timers.run());
-        }
-        if !effects.tasks.is_empty() {
-            tasks.spawn(effects.run());
-        }
-        Ok(Running { metrics, stop, tasks })
+    /// Starts everything: opens store and transport, checks the set-up, makes the subscriptions.
+    pub async fn start(mut self) -> Result<Running, StartError> {
+        let (chapar, transport) = self.open().await?;
+        Running::start(self, chapar, transport).await
     }
 
-    /// Writes down what others may know of what runs here.
-    pub(crate) async fn declare(&self) -> Result<(), StoreError> {
-        let mut tx = self.chapar.store().begin_engine().await?;
+    /// Starts everything and runs until `signal` is done, then stops cleanly. An error if a part
+    /// of it keeps failing.
+    pub async fn run_until(self, signal: impl Future<Output = ()>) -> Result<(), RunError> {
+        self.start().await?.run_until(signal).await
+    }
+
+    /// The backbone and the transport, opened if they are not open yet.
+    pub(crate) async fn open(&mut self) -> Result<(Chapar, Arc<dyn Transport>), StartError> {
+        let (url, to) = match &self.place {
+            Place::Open { chapar, transport } => return Ok((chapar.clone(), transport.clone())),
+            Place::Urls { store, transport } => (store.clone(), transport.clone()),
+        };
+        let profile = std::mem::replace(&mut self.profile, ProfileSource::Default).read()?;
+        let dialect = match self.dialect.take() {
+            Some(dialect) => dialect,
+            None => profile.dialect().ok_or_else(|| StartError::Dialect(profile.name.clone()))?,
+        };
+        let store = Store::open(&url, &StoreOptions::default()).await?;
+        if let Some(migrations) = self.migrations.take() {
+            store.migrate().await?;
+            store.migrate_system(&profile.name, &migrations).await?;
+        }
+        let system = profile.name.clone();
+        let producer = Producer { service: system.clone(), ..Producer::default() };
+        let builder = Chapar::builder(store.clone(), profile, dialect).producer(producer);
+        #[cfg(feature = "contracts")]
+        let mut builder = builder;
+        #[cfg(feature = "contracts")]
+        if let Some(contracts) = self.contracts.take() {
+            builder = builder.registry(contracts.open().await?);
+        }
+        let transport: Arc<dyn Transport> = match to.as_str() {
+            "sql:" => Arc::new(SqlTransport::new(store, &self.owner)),
+            url => open_broker(url, &self.owner, system).await?,
+        };
+        let chapar = builder.build();
+        self.place = Place::Open { chapar: chapar.clone(), transport: transport.clone() };
+        Ok((chapar, transport))
+    }
+
+    /// Checks the set-up.
+    pub(crate) async fn check(&self, chapar: &Chapar) -> Result<(), StartError> {
+        #[cfg(feature = "contracts")]
+        if let Some(registry) = chapar.registry() {
+            registry.compile()?;
+        }
+        self.check_names()?;
+        self.keep.check()?;
+        let store = chapar.store();
+        store.check_connection().await?;
+        store.check_schema().await.map_err(|error| match error {
+            StoreError::MissingMigrations(missing) => {
+                StartError::Migrate { url: store.url().to_owned(), missing }
+            }
+            error => error.into(),
+        })?;
+        store.set_key_template(chapar.profile().key_template.as_str()).await?;
+        for (service, consumer) in &self.consumers {
+            for topic in consumer.topics() {
+                rules::check_reader(chapar.profile(), &topic, service)?;
+                let Some(registry) = chapar.registry() else { continue };
+                let consumer = consumer.name();
+                let entry = registry.entry(&topic);
+                match entry.as_ref().map(|entry| &entry.contract.deprecated) {
+                    None => warn!(consumer, topic, "topic is not in the registry"),
+                    Some(Some(why)) => warn!(consumer, topic, why, "handles a deprecated event"),
+                    Some(None) => {}
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_names(&self) -> Result<(), StartError> {
+        let mut seen = HashSet::new();
+        let consumers = self.consumers.iter().map(|(_, c)| format!("consumer {}", c.name()));
+        let effects = self.effects.iter().map(|task| format!("effect {}", task.kind));
+        let timers =
+            self.timers.iter().map(|(_, timer)| format!("timer {} {}", timer.saga, timer.name));
+        match consumers.chain(effects).chain(timers).find(|name| !seen.insert(name.clone())) {
+            Some(name) => Err(StartError::Twice(name)),
+            None => Ok(()),
+        }
+    }
+
+    /// Writes down what runs here, for operators and for other processes.
+    pub(crate) async fn declare(&self, chapar: &Chapar) -> Result<(), StoreError> {
+        let mut tx = chapar.store().begin_engine().await?;
         for (service, consumer) in &self.consumers {
             let (name, topics) = (consumer.name(), consumer.topics());
             tx.conn().note_reader(name, service, &topics).await?;
@@ -299,65 +390,53 @@ impl App {
         for folds in &self.projections {
             tx.conn().declare_projection(&folds.name, folds.snapshot_every as i64).await?;
         }
-        tx.conn().declare_timers(&self.declared_timers).await?;
+        let timers: Vec<DeclaredTimer> = self.timers.iter().map(declared).collect();
+        tx.conn().declare_timers(&timers).await?;
         tx.commit().await
     }
 
-    /// Checks the set-up.
-    pub(crate) async fn check(&self) -> Result<(), StartError> {
-        if let Some(registry) = self.chapar.registry() {
-            registry.compile()?;
-        }
-        self.keep.check()?;
-        let store = self.chapar.store();
-        store.check_connection().await?;
-        store.check_schema().await?;
-        store.set_key_template(self.chapar.profile().key_template.as_str()).await?;
-        for (service, consumer) in &self.consumers {
-            for topic in consumer.topics() {
-                rules::check_reader(self.chapar.profile(), &topic, service)?;
-                let Some(registry) = self.chapar.registry() else { continue };
-                let consumer = consumer.name();
-                let entry = registry.entry(&topic);
-                match entry.as_ref().map(|entry| &entry.contract.deprecated) {
-                    None => warn!(consumer, topic, "a topic that the registry does not know"),
-                    Some(Some(why)) => warn!(consumer, topic, why, "a deprecated event is handled"),
-                    Some(None) => {}
-                }
-            }
-        }
-        Ok(())
-    }
-
     /// What runs of it, the relay aside.
-    pub(crate) fn parts(self, metrics: &Metrics, stop: &CancellationToken) -> Parts {
+    pub(crate) fn parts(
+        self,
+        chapar: &Chapar,
+        transport: &Arc<dyn Transport>,
+        metrics: &Metrics,
+        stop: &CancellationToken,
+    ) -> Parts {
         let states = Arc::new(self.states);
         let runners: Vec<Runner> = self
             .consumers
             .into_iter()
             .map(|(service, consumer)| Runner {
-                chapar: self.chapar.for_service(&service),
+                chapar: chapar.for_service(&service),
                 metrics: metrics.consumer(&consumer.name),
                 consumer: Arc::new(consumer),
                 states: states.clone(),
-                transport: self.transport.clone(),
-                // Its own, so that a consumer can stop by itself.
+                transport: transport.clone(),
+                // Its own, so that a consumer can stop by its failure policy.
                 stop: stop.child_token(),
                 copies: self.copies,
                 warned: Default::default(),
+                retired: Default::default(),
                 floors: Default::default(),
             })
             .collect();
+        let handlers = self.timers.into_iter().map(|(service, timer)| {
+            let at = (timer.saga.to_owned(), timer.name.to_owned());
+            (at, (chapar.for_service(&service), timer.handler))
+        });
         let timers = Timers {
-            chapar: self.chapar.clone(),
-            handlers: self.timers,
+            chapar: chapar.clone(),
+            handlers: Arc::new(handlers.collect()),
             states: states.clone(),
             metrics: metrics.clone(),
             stop: stop.clone(),
         };
+        let tasks: HashMap<String, Task> =
+            self.effects.into_iter().map(|task| (task.kind.to_owned(), task)).collect();
         let effects = EffectWorker {
-            chapar: self.chapar,
-            tasks: Arc::new(self.effects),
+            chapar: chapar.clone(),
+            tasks: Arc::new(tasks),
             states,
             metrics: metrics.clone(),
             stop: stop.clone(),
@@ -366,42 +445,62 @@ impl App {
     }
 }
 
-/// Tidies the store from time to time; whoever is in the way is met again the next time.
-async fn keep_house(chapar: Chapar, keep: Keep, stop: CancellationToken) {
-    const EVERY: Duration = Duration::from_secs(30);
-    loop {
-        match chapar.store().keep_house(&keep).await {
-            Ok(kept) => debug!(?kept, "kept house"),
-            Err(error) => debug!(%error, "the house is kept another time"),
-        }
-        tokio::select! {
-            () = tokio::time::sleep(EVERY) => {}
-            () = stop.cancelled() => return,
+impl ProfileSource {
+    fn read(self) -> Result<Profile, StartError> {
+        match self {
+            ProfileSource::Default => Ok(Profile::default()),
+            ProfileSource::Ready(profile) => Ok(*profile),
+            ProfileSource::File(path) => {
+                let text = std::fs::read_to_string(&path).map_err(|source| {
+                    StartError::ProfileFile { path: path.display().to_string(), source }
+                })?;
+                Ok(Profile::from_toml(&text)?)
+            }
         }
     }
 }
 
-impl Running {
-    /// What it has done so far.
-    pub fn metrics(&self) -> Metrics {
-        self.metrics.clone()
-    }
-
-    /// Stops fetching, finishes what has begun, and gives leases back; at most until
-    /// `deadline`, after which what is left is dropped and done again at the next start.
-    pub async fn stop(mut self, deadline: Duration) {
-        self.stop.cancel();
-        let until = Instant::now() + deadline;
-        while !self.tasks.is_empty() {
-            let left = until.saturating_duration_since(Instant::now());
-            match tokio::time::timeout(left, self.tasks.join_next()).await {
-                Ok(_) => {}
-                Err(_) => {
-                    warn!(tasks = self.tasks.len(), "the deadline is over; the rest is dropped");
-                    self.tasks.abort_all();
-                    return;
-                }
+#[cfg(feature = "contracts")]
+impl Contracts {
+    async fn open(self) -> Result<Registry, StartError> {
+        match self {
+            Contracts::Ready(registry) => Ok(registry),
+            Contracts::Source(place) => {
+                let source: BundleSource = place.parse()?;
+                Ok(Registry::open(source.token_from_env()).await?)
             }
         }
     }
+}
+
+fn declared((service, timer): &(String, SagaTimers)) -> DeclaredTimer {
+    DeclaredTimer {
+        saga: timer.saga.to_owned(),
+        name: timer.name.to_owned(),
+        service: service.clone(),
+        does: timer.does.to_owned(),
+    }
+}
+
+#[cfg(any(feature = "nats", feature = "kafka", feature = "pubsub"))]
+async fn open_broker(
+    url: &str,
+    owner: &str,
+    system: String,
+) -> Result<Arc<dyn Transport>, TransportError> {
+    let owner = owner.to_owned();
+    let options = chapar_transports::OpenOptions { owner, system, ..Default::default() };
+    chapar_transports::open(url, options).await
+}
+
+#[cfg(not(any(feature = "nats", feature = "kafka", feature = "pubsub")))]
+async fn open_broker(_: &str, _: &str, _: String) -> Result<Arc<dyn Transport>, TransportError> {
+    let message = "this program was built with `sql:` alone; add a cargo feature of chapar: nats, \
+                   kafka or pubsub";
+    Err(TransportError::Setup(message.to_owned()))
+}
+
+/// A name that no other process has, now or after a restart.
+fn process_name() -> String {
+    format!("{}-{:016x}", std::process::id(), fastrand::u64(..))
 }

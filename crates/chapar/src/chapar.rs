@@ -5,13 +5,14 @@ use chapar_core::convert::DUAL_PUBLISH_OF;
 use chapar_core::dialect::{Dialect, EncodeError};
 use chapar_core::port::{Clock, Ids, OutboxRow, SystemClock, SystemIds};
 use chapar_core::{
-    Actor, Aggregate, Cause, Code, Envelope, Id, IntoDraft, Payload, Producer, Profile, Tenant,
-    Violations, rules,
+    Actor, Aggregate, Cause, Code, Draft, Envelope, Id, IntoDraft, Payload, Producer, Profile,
+    Tenant, Violations, rules,
 };
 use chapar_sql::{Append, Appended, Conn, Store, StoreError, Tx};
 use serde::Deserialize;
 use tracing::warn;
 
+use crate::command::Command;
 use crate::metrics::Blocked;
 use crate::registry::Registry;
 
@@ -92,6 +93,23 @@ impl Chapar {
         }))
     }
 
+    /// A command of a tenant: work in one transaction that a request sets off, not an event.
+    ///
+    /// ```
+    /// use chapar::prelude::*;
+    /// # #[derive(Event, Serialize, Deserialize)]
+    /// # #[event("shop.order.placed.v1", id = order)]
+    /// # struct OrderPlaced { order: String }
+    ///
+    /// async fn place(chapar: &Chapar, tenant: &Tenant, order: &str) -> Handled {
+    ///     let command = chapar.command(tenant);
+    ///     command.run(async |cx| cx.emit(OrderPlaced { order: order.to_owned() }).await).await
+    /// }
+    /// ```
+    pub fn command(&self, tenant: &Tenant) -> Command {
+        Command::new(self.clone(), tenant)
+    }
+
     /// The same backbone by another clock, for tests that turn it.
     pub fn with_clock(&self, clock: Arc<dyn Clock>) -> Chapar {
         Chapar(Arc::new(Inner {
@@ -106,7 +124,7 @@ impl Chapar {
         }))
     }
 
-    /// Appends an event in the caller's transaction: ours, or one of `sqlx`.
+    /// Appends an event of a tenant in the caller's transaction: ours, or one of `sqlx`.
     ///
     /// Once the transaction commits the event is published at least once; if it rolls back,
     /// never. The same idempotency key and payload appended again give the first event's id.
@@ -116,9 +134,10 @@ impl Chapar {
     pub async fn append<'t>(
         &self,
         tx: impl Into<Conn<'t>>,
-        draft: chapar_core::Draft,
+        tenant: &Tenant,
+        event: impl IntoDraft,
     ) -> Result<Appended, AppendError> {
-        let Sealed { event, older } = self.seal(draft)?;
+        let Sealed { event, older } = self.seal(tenant, event.into_draft())?;
         let events: Vec<Append> = std::iter::once(event).chain(older).collect();
         let appended = tx.into().append(&events).await?;
         Ok(appended.into_iter().next().expect("one event gives one answer"))
@@ -129,37 +148,39 @@ impl Chapar {
     /// key so that no two transactions wait for each other:
     ///
     /// ```text
-    /// for event in chapar.prepare(drafts)? {
+    /// for event in chapar.prepare(&tenant, events)? {
     ///     tx.query_one(Append::CALL, &[&event.event_id, &event.tenant, /* … */]).await?;
     /// }
     /// ```
     pub fn prepare(
         &self,
-        drafts: impl IntoIterator<Item = chapar_core::Draft>,
+        tenant: &Tenant,
+        given: impl IntoIterator<Item = impl IntoDraft>,
     ) -> Result<Vec<Append>, AppendError> {
         let mut events = Vec::new();
-        for draft in drafts {
-            let Sealed { event, older } = self.seal(draft)?;
+        for event in given {
+            let Sealed { event, older } = self.seal(tenant, event.into_draft())?;
             events.extend(std::iter::once(event).chain(older));
         }
         Append::sort(&mut events);
         Ok(events)
     }
 
-    /// Appends several events in the caller's transaction, all or nothing.
+    /// Appends several events of a tenant in the caller's transaction, all or nothing.
     ///
-    /// Cheaper than one by one, and free of deadlocks: their keys are locked in one order,
-    /// whoever appends. The answers are in the order of the events.
+    /// Cheaper than one by one, and free of deadlocks: every caller locks the keys in the same
+    /// order. The answers are in the order of the events.
     pub async fn append_batch<'t>(
         &self,
         tx: impl Into<Conn<'t>>,
-        drafts: impl IntoIterator<Item = chapar_core::Draft>,
+        tenant: &Tenant,
+        batch: impl IntoIterator<Item = impl IntoDraft>,
     ) -> Result<Vec<Appended>, AppendError> {
         let mut events = Vec::new();
-        // Whether each event is one that was given, or one that goes beside it.
+        // Whether each event is one that was given, or its older version that goes beside it.
         let mut given = Vec::new();
-        for draft in drafts {
-            let Sealed { event, older } = self.seal(draft)?;
+        for event in batch {
+            let Sealed { event, older } = self.seal(tenant, event.into_draft())?;
             given.push(true);
             given.extend(older.iter().map(|_| false));
             events.extend(std::iter::once(event).chain(older));
@@ -227,7 +248,12 @@ impl Chapar {
         &*self.0.clock
     }
 
-    pub(crate) fn new_id(&self) -> Id {
+    pub(crate) fn new_correlation(&self) -> Id {
+        self.0.ids.next(self.0.profile.correlation_ids, self.0.clock.now())
+    }
+
+    /// A new id, of the kind that the system's events have.
+    pub fn new_id(&self) -> Id {
         self.0.ids.next(self.0.profile.event_ids, self.0.clock.now())
     }
 
@@ -236,23 +262,22 @@ impl Chapar {
         event: impl IntoDraft,
         cause: &Cause,
     ) -> Result<Sealed, AppendError> {
-        self.seal(event.into_draft(&cause.tenant).in_chain(cause))
+        self.seal(&cause.tenant, event.into_draft().in_chain(cause))
     }
 
-    fn seal(&self, draft: chapar_core::Draft) -> Result<Sealed, AppendError> {
-        let sealed = self.sealed(draft);
+    fn seal(&self, tenant: &Tenant, draft: Draft) -> Result<Sealed, AppendError> {
+        let sealed = self.sealed(tenant, draft);
         if let Err(AppendError::Rules(violations)) = &sealed {
             self.0.blocked.add(violations, &self.0.producer.service);
         }
         sealed
     }
 
-    fn sealed(&self, mut draft: chapar_core::Draft) -> Result<Sealed, AppendError> {
+    fn sealed(&self, tenant: &Tenant, mut draft: Draft) -> Result<Sealed, AppendError> {
         let inner = &self.0;
         let subject = draft.subject().to_owned();
         let Some(registry) = &inner.registry else {
-            let envelope =
-                draft.seal(&inner.profile, &inner.producer, &*inner.clock, &*inner.ids)?;
+            let envelope = self.complete_draft(tenant, draft)?;
             return Ok(Sealed { event: self.encoded(&envelope, None)?, older: None });
         };
         let entry = registry.may_publish(&subject, Some(&inner.producer.service))?;
@@ -262,7 +287,7 @@ impl Chapar {
         if contract.thin {
             draft = draft.thin();
         }
-        let envelope = draft.seal(&inner.profile, &inner.producer, &*inner.clock, &*inner.ids)?;
+        let envelope = self.complete_draft(tenant, draft)?;
         registry.check_written(&subject, &envelope.payload)?;
         let event = self.encoded(&envelope, Some(contract))?;
         let older = match registry.older(contract, &envelope.payload)? {
@@ -270,6 +295,11 @@ impl Chapar {
             None => None,
         };
         Ok(Sealed { event, older })
+    }
+
+    fn complete_draft(&self, tenant: &Tenant, draft: Draft) -> Result<Envelope, Violations> {
+        let inner = &self.0;
+        draft.seal(tenant, &inner.profile, &inner.producer, &*inner.clock, &*inner.ids)
     }
 
     /// The same fact in the version before: an event of its own, caused by the newer one and
@@ -447,6 +477,7 @@ impl ChaparBuilder {
     }
 
     /// The contracts of the system: what is not in it is refused, and payloads are checked.
+    #[cfg(feature = "contracts")]
     pub fn registry(mut self, registry: Registry) -> Self {
         self.registry = Some(Arc::new(registry));
         self

@@ -4,12 +4,14 @@ use std::sync::Arc;
 
 use chapar_core::port::Position;
 use chapar_core::{Cause, Envelope, IntoDraft, Tenant};
-use chapar_sql::{Append, Arrival, NewEffect, Tx};
+use chapar_sql::{Append, Arrival, Conn, FromRow, NewEffect, Tx, Value};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::chapar::{Chapar, Sealed};
-use crate::failure::Failure;
+use crate::effects::{Effect, NewCall};
+use crate::failure::{Failure, Handled};
+use crate::statement::bind_tenant;
 
 /// What a handler works with: the transaction it runs in, and the ways to hand work on.
 ///
@@ -26,7 +28,7 @@ pub struct Cx {
     states: Arc<States>,
     emitted: Vec<Append>,
     started: Vec<(String, String)>,
-    /// Who runs this: a consumer, a timer, an effect or a command.
+    /// What runs this: a consumer, a timer, an effect or a command.
     origin: String,
     /// What came before its saga is being applied now.
     unstashing: bool,
@@ -67,22 +69,48 @@ impl Cx {
         }
     }
 
-    /// A context outside of any consumer, for commands and tests: begins a transaction on
-    /// behalf of a tenant that [`Cx::commit`] ends.
-    pub async fn begin(chapar: &Chapar, cause: Cause) -> Result<Self, Failure> {
-        let tx = chapar.begin(&cause.tenant).await?;
-        Ok(Cx::new(tx, chapar.clone(), cause, Arc::default(), "command"))
+    /// Executes a statement; says how many rows it changed.
+    ///
+    /// `:tenant` stands for the tenant on whose behalf this runs; `$1`, `$2`, … for the
+    /// [parameters](crate::params).
+    pub async fn execute(&mut self, sql: &'static str, params: Vec<Value>) -> Result<u64, Failure> {
+        let (sql, params) = bind_tenant(sql, params, &self.cause.tenant);
+        Ok(self.tx.execute(sql, params).await?)
     }
 
-    /// Commits what was done through a context of one's own.
-    pub async fn commit(mut self) -> Result<(), Failure> {
-        self.flush().await?;
-        let chapar = self.chapar.clone();
-        chapar.commit(self.tx).await?;
-        Ok(())
+    /// All rows of a query, each as a `T`: a column's type, a tuple, or a struct that derives
+    /// [`FromRow`].
+    pub async fn fetch_all<T: FromRow>(
+        &mut self,
+        sql: &'static str,
+        params: Vec<Value>,
+    ) -> Result<Vec<T>, Failure> {
+        let (sql, params) = bind_tenant(sql, params, &self.cause.tenant);
+        let rows = self.tx.fetch(sql, params).await?;
+        Ok(rows.iter().map(T::from_row).collect::<Result<_, _>>()?)
     }
 
-    /// The transaction.
+    /// The first row of a query, if there is one.
+    pub async fn fetch_optional<T: FromRow>(
+        &mut self,
+        sql: &'static str,
+        params: Vec<Value>,
+    ) -> Result<Option<T>, Failure> {
+        Ok(self.fetch_all(sql, params).await?.into_iter().next())
+    }
+
+    /// The first row of a query; none is a terminal failure.
+    pub async fn fetch_one<T: FromRow>(
+        &mut self,
+        sql: &'static str,
+        params: Vec<Value>,
+    ) -> Result<T, Failure> {
+        let row = self.fetch_optional(sql, params).await?;
+        row.ok_or_else(|| Failure::terminal(format!("no row: {sql}")))
+    }
+
+    /// The transaction itself, for what the methods here do not offer: the native `sqlx`
+    /// transaction, or functions that take one.
     pub fn tx(&mut self) -> &mut Tx {
         &mut self.tx
     }
@@ -112,7 +140,7 @@ impl Cx {
         let found = self.states.0.get(&TypeId::of::<T>());
         found.and_then(|state| state.downcast_ref()).ok_or_else(|| {
             let name = std::any::type_name::<T>();
-            Failure::rule(format!("no state of type {name} was given to the app"))
+            Failure::terminal(format!("no state of type {name} was given to the app"))
         })
     }
 
@@ -120,27 +148,26 @@ impl Cx {
     ///
     /// It is checked now and written when the handler is done, so that the locks on its key
     /// are held as briefly as can be.
-    pub async fn emit(&mut self, event: impl IntoDraft) -> Result<(), Failure> {
+    pub async fn emit(&mut self, event: impl IntoDraft) -> Handled {
         let Sealed { event, older } = self.chapar.seal_caused(event, &self.cause)?;
         self.emitted.extend(std::iter::once(event).chain(older));
         Ok(())
     }
 
-    /// Asks for a call to the outside, to be made after this transaction has committed.
+    /// Asks for a call to a vendor, made after this transaction has committed.
     ///
-    /// The same `key` asked for again changes nothing. The outcome comes back through the
-    /// [`EffectTask`](crate::EffectTask) of this kind.
-    pub async fn effect(
-        &mut self,
-        kind: &str,
-        key: &str,
-        request: &impl Serialize,
-    ) -> Result<(), Failure> {
+    /// The same idempotency key asked for again changes nothing. The outcome comes back through
+    /// the [`EffectTask`](crate::EffectTask) of this kind.
+    pub async fn effect<C: Effect>(&mut self, request: C) -> Handled {
+        self.request(NewCall::of(&request)?).await
+    }
+
+    pub(crate) async fn request(&mut self, call: NewCall) -> Handled {
         let effect = NewEffect {
-            kind: kind.to_owned(),
-            idempotency_key: key.to_owned(),
+            kind: call.kind.to_owned(),
+            idempotency_key: call.idempotency_key,
             tenant: self.cause.tenant.as_str().to_owned(),
-            request: serde_json::to_string(request)?,
+            request: call.request,
             cause: serde_json::to_vec(&self.cause)?,
             due_at: self.now(),
         };
@@ -152,34 +179,42 @@ impl Cx {
     /// caused by it.
     pub fn about(&mut self, n: usize) -> Result<(), Failure> {
         let Some(envelope) = self.set.get(n).cloned() else {
-            return Err(Failure::rule(format!("the set has {} events, no {n}", self.set.len())));
+            return Err(Failure::terminal(format!(
+                "the set has {} events, no {n}",
+                self.set.len()
+            )));
         };
         self.cause = envelope.cause();
         self.event = Some(envelope);
         Ok(())
     }
 
-    /// Keeps the answer to the intent of this event, for whoever
-    /// [asks](crate::Chapar::response) or sends it again. The consumer must be one that
+    /// Keeps the answer to the intent of this event, for callers that
+    /// [ask](crate::Chapar::response) or send it again. The consumer must be one that
     /// [dedupes by intent](crate::Consumer::dedupe_by_intent).
     pub async fn respond(&mut self, response: &impl Serialize) -> Result<(), Failure> {
         let response = serde_json::to_string(response)?;
         let intent = self.event.as_ref().and_then(|event| event.idempotency_key.clone());
         let Some(intent) = intent else {
-            return Err(Failure::rule("cx.respond needs an event with an idempotency key"));
+            return Err(Failure::terminal("cx.respond needs an event with an idempotency key"));
         };
         let (consumer, tenant) = (self.origin.clone(), self.cause.tenant.as_str().to_owned());
         if !self.tx.conn().set_response(&consumer, &tenant, &intent, &response).await? {
-            return Err(Failure::rule(
+            return Err(Failure::terminal(
                 "cx.respond needs a consumer that says Consumer::dedupe_by_intent()",
             ));
         }
         Ok(())
     }
 
-    /// Notes that the event changed nothing here.
-    pub fn noop(&mut self) {
+    /// The event changed nothing here: recorded as a no-op. `return cx.noop();`
+    pub fn noop(&mut self) -> Handled {
         self.noop = true;
+        Ok(())
+    }
+
+    pub(crate) fn conn(&mut self) -> Conn<'_> {
+        self.tx.conn()
     }
 
     pub(crate) fn note_started(&mut self, saga: &str, key: &str) {

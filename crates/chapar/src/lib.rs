@@ -5,62 +5,102 @@
 //! services are plain code over persisted state ([`saga`]); and calls to vendors are durable
 //! tasks outside of any transaction ([`Cx::effect`]). An [`App`] runs it all in one process.
 //!
-//! ```
-//! use chapar::{App, Chapar, Consumer, Cx, Event, Failure};
-//! use serde::{Deserialize, Serialize};
+//! ```no_run
+//! use chapar::prelude::*;
 //!
-//! #[derive(Serialize, Deserialize)]
+//! #[derive(Event, Serialize, Deserialize)]
+//! #[event("hotel.reservation.booking.held.v1", id = reservation, intent = "{reservation}:held")]
 //! struct BookingHeld { reservation: String, room: String }
 //!
-//! impl Event for BookingHeld {
-//!     const SUBJECT: &'static str = "melmastoon.reservation.booking.held.v1";
-//!     const AGGREGATE: &'static str = "booking";
-//!     fn aggregate_id(&self) -> String { self.reservation.clone() }
-//!     fn intent(&self) -> Option<String> { Some(format!("{}:held", self.reservation)) }
+//! async fn allocate(held: BookingHeld, cx: &mut Cx) -> Handled {
+//!     const ALLOCATE: &str =
+//!         "insert into allocations (tenant, reservation, room) values (:tenant, $1, $2)";
+//!     cx.execute(ALLOCATE, params![held.reservation, held.room]).await?;
+//!     applied()
 //! }
 //!
-//! async fn allocate(held: BookingHeld, cx: &mut Cx) -> Result<(), Failure> {
-//!     const ALLOCATE: &str = "insert into allocations (reservation, room) values ($1, $2)";
-//!     cx.tx().execute(ALLOCATE, vec![held.reservation.into(), held.room.into()]).await?;
+//! #[tokio::main]
+//! async fn main() -> Result<(), Box<dyn std::error::Error>> {
+//!     let inventory =
+//!         Service::new("inventory").consumer(Consumer::new("booking-held").on(allocate).lanes(4));
+//!     App::connect("postgres://localhost/hotel", "nats://localhost:4222")
+//!         .profile("hotel.toml")
+//!         .service(inventory)
+//!         .run_until(ctrl_c())
+//!         .await?;
 //!     Ok(())
 //! }
-//!
-//! let consumer = Consumer::new("inventory-service.booking-held").on(allocate).lanes(4).retry(7);
 //! ```
 
 mod app;
 mod chapar;
+mod command;
 mod consumer;
 mod cx;
 mod effects;
+mod execution;
 mod failure;
 mod metrics;
+pub mod ops;
+pub mod prelude;
 mod projection;
+#[cfg(feature = "push")]
 mod push;
+#[cfg(not(feature = "push"))]
+#[path = "push_absent.rs"]
+mod push;
+#[cfg(feature = "contracts")]
+mod registry;
+#[cfg(not(feature = "contracts"))]
+#[path = "registry_absent.rs"]
 mod registry;
 mod relay;
 mod republish;
+mod running;
 pub mod saga;
+mod service;
+mod statement;
+mod supervisor;
+#[cfg(feature = "sqlite")]
 pub mod testing;
+mod text;
 mod timers;
-pub mod triage;
 
-pub use app::{App, Running, StartError};
+pub use app::{App, ProfileSource, StartError};
 pub use chapar::{AppendError, Chapar, ChaparBuilder};
 pub use chapar_core as core;
-pub use chapar_core::{Draft, Envelope, Event, Id, IntoDraft, Payload, Producer, Profile, Tenant};
+pub use chapar_core::{
+    Actor, ActorKind, Aggregate, Draft, Envelope, Event, Id, IntoDraft, Payload, Producer, Profile,
+    Tenant,
+};
+pub use chapar_macros::{Effect, Event, FromRow, Saga, SagaState, SagaTimer, SagaUndo, TextEnum};
 pub use chapar_sql as sql;
-pub use chapar_sql::AuditEntry;
-pub use chapar_sql::{Store, StoreError, StoreOptions, Tx};
+pub use chapar_sql::{
+    AuditEntry, FromRow, Migration, Param, Row, Store, StoreError, StoreOptions, Tx, Value,
+};
+pub use command::Command;
 pub use consumer::{Consumer, Gap, HandlerFn, Missing};
 pub use cx::Cx;
-pub use effects::{EffectOutcome, EffectTask};
-pub use failure::Failure;
+pub use effects::{Attempt, Effect, EffectOutcome, EffectTask};
+pub use failure::{Failure, Handled, OrFailure, applied};
 pub use metrics::{Blocked, ConsumerMetrics, Metrics};
 pub use projection::{Projection, read_model};
+#[cfg(feature = "push")]
 pub use push::{Endpoint, EndpointError};
+#[cfg(feature = "contracts")]
 pub use registry::{BundleSource, FetchError, Refusal, Registry, RegistryError, Token};
 pub use republish::{RepublishError, Republished};
+pub use running::{RunError, Running, ctrl_c};
+pub use service::Service;
+pub use supervisor::{Health, PartHealth};
+pub use text::TextEnum;
+
+/// What the derive macros expand to.
+#[doc(hidden)]
+pub mod __macro {
+    pub use crate::text::text_enum;
+    pub use serde::{Deserialize, Deserializer, Serialize, Serializer};
+}
 
 /// The README and the guide, compiled so that their samples stay true.
 macro_rules! page {

@@ -80,7 +80,7 @@ impl Endpoint {
             let headers = headers?;
             let call = move || endpoint.post(&url, &headers, &body, timeout);
             let called = tokio::task::spawn_blocking(call).await;
-            called.unwrap_or_else(|error| Err(Failure::transient(error)))
+            called.unwrap_or_else(|error| Err(Failure::retry(error)))
         })
     }
 
@@ -94,7 +94,7 @@ impl Endpoint {
         // Where a part of the id could be read as the time, two messages had one signature.
         let like_time = id.split('.').skip(1).any(|part| part.parse::<i64>().is_ok());
         if like_time || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
-            return Err(Failure::rule(format!("the id {id:?} cannot be a {ID}")));
+            return Err(Failure::terminal(format!("the id {id:?} cannot be a {ID}")));
         }
         let given: Vec<(String, String)> = serde_json::from_str(&arrival.headers)?;
         let given = given.into_iter().filter(|(name, _)| passes(name));
@@ -131,7 +131,7 @@ impl Endpoint {
                 FailureKind::Timeout,
                 format!("POST {url}: no answer within {timeout:?}"),
             ),
-            error => Failure::transient(format!("POST {url}: {error}")),
+            error => Failure::retry(format!("POST {url}: {error}")),
         })?;
         let status = answer.status().as_u16();
         // Read in any case, so that the connection can be used again.

@@ -20,7 +20,9 @@ use tracing::{debug, warn};
 
 use crate::chapar::Chapar;
 use crate::metrics::Metrics;
+use crate::supervisor::{Broke, Ended, Part};
 
+#[derive(Clone)]
 pub(crate) struct Relay {
     pub(crate) chapar: Chapar,
     pub(crate) outbox: Arc<dyn Outbox>,
@@ -42,7 +44,7 @@ const DUE_ROWS: usize = 500;
 const PUBLISH_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Relay {
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self) -> Part {
         let started = Instant::now();
         let mut plan = self.plan.clone();
         plan.ordered_in_flight = self.transport.features().ordered_in_flight;
@@ -62,7 +64,7 @@ impl Relay {
             let wall = hands.relay.chapar.clock().now();
             for what in machine.step(started.elapsed(), wall, fastrand::f64(), happened) {
                 if matches!(what, Do::Leave) {
-                    return;
+                    return Ok(Ended::Stopped);
                 }
                 let hands = hands.clone();
                 work.spawn(async move { hands.carry_out(what).await });
@@ -72,10 +74,7 @@ impl Relay {
                 biased;
                 Some(answer) = work.join_next(), if !work.is_empty() => match answer {
                     Ok(answer) => answer,
-                    Err(error) => {
-                        warn!(%error, "a part of the relay broke off; it starts again");
-                        return;
-                    }
+                    Err(error) => return Err(Broke(error.to_string())),
                 },
                 () = stop.cancelled(), if !told => {
                     told = true;

@@ -5,42 +5,30 @@
 //!
 //! ```
 //! use std::time::Duration;
-//! use chapar::testing::{self, Harness};
-//! use chapar::{Chapar, Consumer, Cx, Draft, Event, Failure, Producer, Profile};
-//! use chapar::core::dialect::Melmastoon;
-//! # use serde::{Deserialize, Serialize};
-//! # #[derive(Serialize, Deserialize)]
-//! # struct BookingHeld { reservation: String }
-//! # impl Event for BookingHeld {
-//! #     const SUBJECT: &'static str = "melmastoon.reservation.booking.held.v1";
-//! #     const AGGREGATE: &'static str = "booking";
-//! #     fn aggregate_id(&self) -> String { self.reservation.clone() }
-//! #     fn intent(&self) -> Option<String> { Some(format!("{}:held", self.reservation)) }
-//! # }
-//! async fn allocate(held: BookingHeld, cx: &mut Cx) -> Result<(), Failure> {
-//!     const ALLOCATE: &str = "insert into allocations (reservation) values ($1)";
-//!     cx.tx().execute(ALLOCATE, vec![held.reservation.into()]).await?;
-//!     Ok(())
+//! use chapar::prelude::*;
+//! use chapar::testing::Harness;
+//!
+//! #[derive(Event, Serialize, Deserialize)]
+//! #[event("hotel.reservation.booking.held.v1", id = reservation)]
+//! struct BookingHeld { reservation: String }
+//!
+//! async fn allocate(held: BookingHeld, cx: &mut Cx) -> Handled {
+//!     const ALLOCATE: &str = "insert into allocations (tenant, reservation) values (:tenant, $1)";
+//!     cx.execute(ALLOCATE, params![held.reservation]).await?;
+//!     applied()
 //! }
 //!
 //! # #[tokio::main(flavor = "current_thread")]
 //! # async fn main() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = testing::store().await?;
-//! let mut tx = store.begin_raw().await?;
-//! tx.execute("create table allocations (reservation text)", vec![]).await?;
-//! tx.commit().await?;
-//! let profile = Profile::builtin("melmastoon").expect("a preset");
-//! let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
-//! let chapar = Chapar::builder(store, profile, std::sync::Arc::new(Melmastoon))
-//!     .producer(producer)
-//!     .build();
-//! let inventory = Consumer::new("inventory-service.held").on(allocate);
-//! let mut harness =
-//!     Harness::new(chapar, |app| app.consumer("inventory-service", inventory)).await?;
+//! let tables = "create table allocations (tenant text, reservation text)";
+//! let app = App::connect("sqlite::memory:", "sql:")
+//!     .migrate([Migration::new(1, "allocations", tables)])
+//!     .service(Service::new("inventory").consumer(Consumer::new("held").on(allocate)));
+//! let mut harness = Harness::of(app).await?;
 //!
-//! let held = BookingHeld { reservation: "res_1".into() }.for_tenant(&"acme".parse()?);
-//! let event = harness.append(held).await?;
-//! harness.replay_contract("inventory-service.held", &event).await?;
+//! let acme: Tenant = "acme".parse()?;
+//! let event = harness.append(&acme, BookingHeld { reservation: "res_1".into() }).await?;
+//! harness.replay_contract("inventory.held", &event).await?;
 //! harness.turn(Duration::from_secs(60)).await?;
 //! assert!(harness.letters().await?.is_empty());
 //! # Ok(()) }
@@ -53,7 +41,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use chapar_core::dialect::Message;
 use chapar_core::port::{Clock, Delivery, ManualClock, Position, Token};
-use chapar_core::{Draft, Envelope, Headers};
+use chapar_core::{Envelope, Headers, IntoDraft, Tenant};
 use chapar_sql::{Backend, DeadLetter, SqlTransport, Store, StoreError, StoreOptions};
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::CancellationToken;
@@ -92,7 +80,7 @@ struct Waiting {
 
 /// What became of a delivery.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Delivered {
     /// The handler's work is committed.
     Applied,
     /// The event had been applied before, and nothing was done.
@@ -144,7 +132,7 @@ pub enum HarnessError {
         /// The consumer.
         consumer: String,
         /// What became of it.
-        outcome: Outcome,
+        outcome: Delivered,
         /// The error of its dead letter, where there is one.
         why: String,
     },
@@ -154,7 +142,7 @@ pub enum HarnessError {
         /// The consumer.
         consumer: String,
         /// What became of it.
-        outcome: Outcome,
+        outcome: Delivered,
     },
     /// The second delivery left something behind.
     #[error("{consumer} changed {table} at the second delivery")]
@@ -176,25 +164,31 @@ impl From<Failure> for HarnessError {
 const MOST_ROUNDS: usize = 10_000;
 
 impl Harness {
-    /// A harness for what `register` adds to an app. The clock shows the present and stands.
-    pub async fn new(
-        chapar: Chapar,
-        register: impl FnOnce(App) -> App,
-    ) -> Result<Self, HarnessError> {
+    /// A harness for an app on a SQLite store, such as `App::connect("sqlite::memory:", "sql:")`
+    /// with [`App::migrate`]. Its clock shows the present and stands.
+    pub async fn of(mut app: App) -> Result<Self, HarnessError> {
+        // Nothing is published: the harness hands the outbox to the consumers itself.
+        let (chapar, transport) = app.open().await?;
         if chapar.store().backend() != Backend::Sqlite {
             return Err(HarnessError::NotInMemory);
         }
         let clock = Arc::new(ManualClock::new(Timestamp::now()));
         let chapar = chapar.with_clock(clock.clone());
-        // Nothing is published: the harness hands the outbox to the consumers itself.
-        let transport = Arc::new(SqlTransport::new(chapar.store().clone(), "harness"));
-        let app = register(App::new(chapar.clone(), transport, "harness"));
-        app.check().await?;
-        app.declare().await?;
+        app.check(&chapar).await?;
+        app.declare(&chapar).await?;
         let metrics = Metrics::default();
-        let parts = app.parts(&metrics, &CancellationToken::new());
+        let parts = app.parts(&chapar, &transport, &metrics, &CancellationToken::new());
         let (waiting, told) = (Vec::new(), Vec::new());
         Ok(Harness { chapar, clock, metrics, parts, waiting, told, read_to: 0, delivered: 0 })
+    }
+
+    /// A harness for a backbone that is open, and what `register` adds to its app.
+    pub async fn new(
+        chapar: Chapar,
+        register: impl FnOnce(App) -> App,
+    ) -> Result<Self, HarnessError> {
+        let transport = Arc::new(SqlTransport::new(chapar.store().clone(), "harness"));
+        Self::of(register(App::new(chapar, transport, "harness"))).await
     }
 
     /// The backbone by the harness's clock; use it for whatever appends.
@@ -209,10 +203,13 @@ impl Harness {
 
     /// Appends an event in a transaction of its own, as a service would, and nothing more: see
     /// [`Harness::settle`].
-    pub async fn append(&mut self, draft: Draft) -> Result<Arc<Envelope>, HarnessError> {
-        // SQLite has no row-level security, so that the draft's own tenant is enough.
-        let mut tx = self.chapar.store().begin_raw().await?;
-        let id = self.chapar.append(&mut tx, draft).await?.event_id;
+    pub async fn append(
+        &mut self,
+        tenant: &Tenant,
+        event: impl IntoDraft,
+    ) -> Result<Arc<Envelope>, HarnessError> {
+        let mut tx = self.chapar.begin(tenant).await?;
+        let id = self.chapar.append(&mut tx, tenant, event).await?.event_id;
         tx.commit().await?;
         let mut tx = self.chapar.store().begin_read().await?;
         let events = tx.conn().appended_after(self.read_to).await?;
@@ -227,12 +224,12 @@ impl Harness {
         before.cloned().ok_or_else(|| HarnessError::Failed(format!("{id} is not in the outbox")))
     }
 
-    /// Delivers an event to every consumer that handles it, whoever has had it before; says what
+    /// Delivers an event to every consumer that handles it, whether they had it before or not; says what
     /// became of it, by consumer.
     pub async fn deliver(
         &mut self,
         envelope: &Envelope,
-    ) -> Result<BTreeMap<String, Outcome>, HarnessError> {
+    ) -> Result<BTreeMap<String, Delivered>, HarnessError> {
         let mut outcomes = BTreeMap::new();
         for runner in 0..self.parts.runners.len() {
             if self.handles(runner, envelope) {
@@ -310,7 +307,7 @@ impl Harness {
             return Err(HarnessError::NotHandled { consumer, topic: self.topic(envelope) });
         }
         let outcome = self.deliver_to(runner, envelope).await?;
-        if !matches!(outcome, Outcome::Applied | Outcome::Duplicate) {
+        if !matches!(outcome, Delivered::Applied | Delivered::Duplicate) {
             let letters = self.letters().await?;
             let id = envelope.id.to_string();
             let why = letters.iter().find(|letter| letter.arrival.event_id == id);
@@ -323,7 +320,7 @@ impl Harness {
         if let Some(table) = before.keys().find(|table| before.get(*table) != after.get(*table)) {
             return Err(HarnessError::Changed { consumer, table: table.clone() });
         }
-        if outcome != Outcome::Duplicate {
+        if outcome != Delivered::Duplicate {
             return Err(HarnessError::NotDuplicate { consumer, outcome });
         }
         Ok(())
@@ -382,7 +379,7 @@ impl Harness {
         &mut self,
         runner: usize,
         envelope: &Envelope,
-    ) -> Result<Outcome, HarnessError> {
+    ) -> Result<Delivered, HarnessError> {
         let encoded = self.chapar.dialect().encode(envelope);
         let message = encoded.map_err(|error| HarnessError::Failed(error.to_string()))?;
         // Not every dialect writes the key down.
@@ -395,15 +392,15 @@ impl Harness {
         self.hand_to(runner, delivery).await;
         let after = counts(&metrics);
         let outcomes = [
-            Outcome::Applied,
-            Outcome::Duplicate,
-            Outcome::Retried,
-            Outcome::DeadLettered,
-            Outcome::Waits,
+            Delivered::Applied,
+            Delivered::Duplicate,
+            Delivered::Retried,
+            Delivered::DeadLettered,
+            Delivered::Waits,
         ];
         let changed = outcomes.into_iter().zip(before.into_iter().zip(after));
         let outcome = changed.into_iter().find(|(_, (before, after))| before != after);
-        Ok(outcome.map_or(Outcome::Waits, |(outcome, _)| outcome))
+        Ok(outcome.map_or(Delivered::Waits, |(outcome, _)| outcome))
     }
 
     fn delivery(
@@ -467,7 +464,7 @@ impl Harness {
     }
 }
 
-/// In the order of [`Outcome`].
+/// In the order of [`Delivered`].
 fn counts(metrics: &ConsumerMetrics) -> [u64; 5] {
     [
         metrics.applied(),

@@ -1,10 +1,11 @@
-//! Durable timers of sagas: each fires once, in the transaction of what it sets off.
+//! Durable timers of sagas: each fires once, in the transaction of the step it leads to.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
 use chapar_core::Cause;
+use chapar_core::machine::retry::{Next, RetryPolicy};
 use chapar_core::port::BoxFuture;
 use chapar_sql::DueTimer;
 use jiff::Timestamp;
@@ -13,17 +14,20 @@ use tracing::{error, warn};
 
 use crate::chapar::Chapar;
 use crate::cx::{Cx, States};
-use crate::failure::Failure;
+use crate::execution::Execution;
+use crate::failure::{Failure, Handled};
 use crate::metrics::Metrics;
-use crate::saga::note_stale_timer;
+use crate::saga::{mark_stuck, note_stale_timer};
+use crate::supervisor::{Ended, Part};
 
 pub(crate) type TimerHandler =
-    dyn for<'a> Fn(String, &'a mut Cx) -> BoxFuture<'a, Result<(), Failure>> + Send + Sync;
+    dyn for<'a> Fn(String, &'a mut Cx) -> BoxFuture<'a, Handled> + Send + Sync;
 
+#[derive(Clone)]
 pub(crate) struct Timers {
     pub(crate) chapar: Chapar,
-    /// By saga and timer.
-    pub(crate) handlers: HashMap<(String, String), (Chapar, Arc<TimerHandler>)>,
+    /// By saga and timer, with the backbone of the service whose saga it is.
+    pub(crate) handlers: Arc<HashMap<(String, String), (Chapar, Arc<TimerHandler>)>>,
     pub(crate) states: Arc<States>,
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
@@ -31,40 +35,37 @@ pub(crate) struct Timers {
 
 const AT_ONCE: i64 = 100;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
-const PUT_OFF: Duration = Duration::from_secs(5);
+const STEP_WITHIN: Duration = Duration::from_secs(30);
+/// How often a step may fail before its saga counts as stuck.
+const ATTEMPTS: u32 = 7;
+/// A stuck saga's timer is tried again after this long: a deploy may have mended it.
+const STUCK_FOR: Duration = Duration::from_secs(300);
 
 impl Timers {
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self) -> Part {
         while !self.stop.is_cancelled() {
             match self.fire_due().await {
                 Ok(fired) if fired == AT_ONCE as usize => continue,
                 Ok(_) => {}
-                Err(failure) => warn!(%failure, "timers are out of reach"),
+                Err(failure) => warn!(%failure, "cannot read due timers; retrying"),
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = self.stop.cancelled() => {}
             }
         }
+        Ok(Ended::Stopped)
     }
 
     pub(crate) async fn fire_due(&self) -> Result<usize, Failure> {
         let now = self.chapar.clock().now();
         let mut tx = self.chapar.store().begin_read().await?;
-        let mut sagas: Vec<String> = self.handlers.keys().map(|(saga, _)| saga.clone()).collect();
-        sagas.dedup();
-        let due = tx.conn().due_timers(sagas, now, AT_ONCE).await?;
+        let handled = self.handlers.keys().map(|(saga, timer)| format!("{saga}/{timer}")).collect();
+        let due = tx.conn().due_timers(handled, now, AT_ONCE).await?;
         tx.rollback().await?;
         for timer in &due {
             if let Err(failure) = self.fire(timer, now).await {
-                error!(
-                    saga = timer.saga, key = timer.key, timer = timer.name,
-                    tenant_id = timer.tenant, %failure, "a timer is put off"
-                );
-                let later = now.saturating_add(PUT_OFF).unwrap_or(Timestamp::MAX);
-                let mut tx = self.chapar.store().begin_engine().await?;
-                tx.conn().postpone_timer(timer, later).await?;
-                tx.commit().await?;
+                self.put_off(timer, &failure, now).await?;
             }
         }
         Ok(due.len())
@@ -87,8 +88,8 @@ impl Timers {
             return Ok(());
         }
         let at = (timer.saga.clone(), timer.name.clone());
-        let Some((chapar, handler)) = self.handlers.get(&at) else {
-            return Err(Failure::rule("no handler is registered for this timer"));
+        let Some((chapar, handler)) = self.handlers.get(&at).cloned() else {
+            return Err(Failure::released("no handler for this timer"));
         };
         let cause = Cause {
             tenant: timer.tenant.parse()?,
@@ -97,13 +98,49 @@ impl Timers {
             actor: None,
             trace: None,
         };
-        let trigger = format!("timer {}", timer.name);
-        let mut cx = Cx::new(tx, chapar.clone(), cause, self.states.clone(), trigger);
-        handler(timer.key.clone(), &mut cx).await?;
-        cx.flush().await?;
-        cx.into_tx().commit().await?;
+        let execution = Execution { chapar, states: self.states.clone(), timeout: STEP_WITHIN };
+        let (origin, key) = (format!("timer {}", timer.name), timer.key.clone());
+        let tx = execution
+            .run(tx, cause, origin, move |cx: &mut Cx| {
+                Box::pin(async move { handler(key, cx).await })
+            })
+            .await?;
+        tx.commit().await?;
         self.chapar.store().nudge();
         self.metrics.add_timers_fired(1);
+        Ok(())
+    }
+
+    /// Tries again later; a saga whose timer keeps failing is stuck, for operators to see.
+    async fn put_off(
+        &self,
+        timer: &DueTimer,
+        failure: &Failure,
+        now: Timestamp,
+    ) -> Result<(), Failure> {
+        let (saga, key, tenant_id) = (&timer.saga, &timer.key, &timer.tenant);
+        let attempts = timer.attempts + i64::from(failure.is_counted());
+        let tried = u32::try_from(attempts).unwrap_or(u32::MAX).max(1);
+        let retry = RetryPolicy::attempts(ATTEMPTS)
+            .backoff(Duration::from_secs(1), Duration::from_secs(60));
+        let next = match failure.is_retryable() {
+            true => retry.after(tried, now, now, fastrand::f64()),
+            false => Next::GiveUp,
+        };
+        let mut tx = self.chapar.store().begin_engine().await?;
+        let at = match next {
+            Next::RetryAt(at) => {
+                warn!(saga, key, timer = timer.name, tenant_id, %failure, attempts, "timer failed; retrying");
+                at
+            }
+            Next::GiveUp => {
+                error!(saga, key, timer = timer.name, tenant_id, %failure, attempts, "saga is stuck: its timer keeps failing");
+                mark_stuck(&mut tx, saga, key, failure.message(), now).await?;
+                now.saturating_add(STUCK_FOR).unwrap_or(Timestamp::MAX)
+            }
+        };
+        tx.conn().postpone_timer(timer, at, attempts).await?;
+        tx.commit().await?;
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use chapar::triage::{AuditFilter, AuditLine};
+use chapar::ops::{AuditFilter, AuditLine};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::{Value, json};

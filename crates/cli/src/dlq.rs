@@ -8,7 +8,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use chapar::core::machine::failure::{FailureClass, FailureKind};
-use chapar::triage::{LetterFilter, Letters, Operator, Settled, TriageError};
+use chapar::ops::{LetterFilter, Letters, Operator, Settled, TriageError};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::json;

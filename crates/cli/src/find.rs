@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use chapar::triage::find;
+use chapar::ops::find;
 
 use crate::output::{Format, bold, dim};
 use crate::trace::open_all;

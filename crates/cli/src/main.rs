@@ -22,6 +22,7 @@ mod push;
 mod relay;
 mod sagas;
 mod schema;
+mod shell;
 mod tail;
 mod topology;
 #[cfg(feature = "bench")]
@@ -139,6 +140,11 @@ enum Command {
     #[cfg(feature = "bench")]
     #[command(hide = true)]
     TortureWorker(chapar_bench::torture::Worker),
+    /// Print a completion script for a shell.
+    Completions(shell::Completions),
+    /// Write man pages to a folder.
+    #[command(hide = true)]
+    Man(shell::Man),
     /// Print the configuration in force: defaults, file, environment and the flags of `up`.
     Config(up::Args),
 }
@@ -185,6 +191,8 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Bench(_) | Command::Torture(_) => absent::run(),
         #[cfg(feature = "bench")]
         Command::TortureWorker(worker) => torture::work(worker),
+        Command::Completions(args) => shell::completions(&args),
+        Command::Man(args) => shell::man(&args),
         Command::Config(args) => config::print(args.over(config)?.0),
     }
 }

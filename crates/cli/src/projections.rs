@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use chapar::Store;
-use chapar::triage::{BuildKind, ask_for_build, projection_card};
+use chapar::ops::{BuildKind, ask_for_build, projection_card};
 use chapar_sql::ProjectionCard;
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use chapar::core::machine::failure::FailurePolicy;
 use chapar::core::webhook::Secrets;
 use chapar::{
-    App, BundleSource, Chapar, Consumer, Endpoint, Producer, Registry, Store, StoreOptions,
+    App, BundleSource, Chapar, Consumer, Endpoint, Producer, Registry, Service, Store, StoreOptions,
 };
 use chapar_server::Ops;
 use clap::ValueEnum;
@@ -19,7 +19,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{Config, duration};
 use crate::relay::system;
 use crate::transport::{self, IN_THE_STORE};
-use crate::up::{interrupted, process_name};
+use crate::up::{interrupted, process_name, until_stopped};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -240,7 +240,7 @@ impl Push {
 
     fn consumer(&self, endpoint: &Endpoint) -> Consumer {
         let seconds = Duration::from_secs_f64;
-        let mut consumer = Consumer::new(&self.subscription)
+        let mut consumer = Consumer::named(&self.subscription)
             .push(self.topics.iter().cloned(), endpoint)
             .lanes(self.calls)
             .retry(self.attempts)
@@ -303,15 +303,15 @@ async fn push(args: Args, config: Config) -> Result<ExitCode> {
     let chapar = builder.build();
     let name = &settings.subscription;
     let service = name.split('.').next().unwrap_or(name);
-    let running = App::new(chapar.clone(), transport, owner)
+    let mut running = App::new(chapar.clone(), transport, owner)
         .without_relay()
-        .consumer(service, settings.consumer(&endpoint))
+        .service(Service::new(service).consumer(settings.consumer(&endpoint)))
         .start()
         .await?;
 
     let closing = CancellationToken::new();
-    let (address, server) =
-        Ops::new(chapar.clone(), running.metrics()).bind(listen, closing.clone()).await?;
+    let ops = Ops::new(chapar.clone(), running.metrics()).health(running.health());
+    let (address, server) = ops.bind(listen, closing.clone()).await?;
     let server = tokio::spawn(server);
     eprintln!("pushing {} from {}", name, transport::shown(url));
     for topic in &settings.topics {
@@ -319,11 +319,12 @@ async fn push(args: Args, config: Config) -> Result<ExitCode> {
     }
     eprintln!("  health   http://{address}/healthz, /readyz, /metrics");
 
-    interrupted.cancelled().await;
+    let ended = until_stopped(&mut running, &interrupted).await;
     eprintln!("stopping: finishing what is under way");
     running.stop(args.drain).await;
     closing.cancel();
     let _ = server.await;
     store.close().await;
+    ended?;
     Ok(ExitCode::SUCCESS)
 }

@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use chapar::{App, BundleSource, Chapar, Producer, Profile, Registry, Store, StoreOptions};
-use chapar_core::dialect::{CloudEvents, Dialect, Learning, Melmastoon};
-use chapar_core::profile::DialectName;
+use chapar_core::dialect::Dialect;
 use chapar_server::Ops;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, duration};
 use crate::transport;
-use crate::up::{interrupted, process_name};
+use crate::up::{interrupted, process_name, until_stopped};
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
@@ -98,29 +97,30 @@ async fn relay(args: Args, config: Config) -> Result<ExitCode> {
         builder = builder.registry(registry);
     }
     let chapar = builder.build();
-    let running =
+    let mut running =
         App::new(chapar.clone(), transport, owner.clone()).stamp(args.stamp).start().await?;
 
     let closing = CancellationToken::new();
-    let ops = Ops::new(chapar, running.metrics());
+    let ops = Ops::new(chapar, running.metrics()).health(running.health());
     let (address, server) = ops.bind(listen, closing.clone()).await?;
     let server = tokio::spawn(server);
     eprintln!("relaying {} as {owner}", store.url());
     eprintln!("  to       {}", transport::shown(url));
     eprintln!("  health   http://{address}/healthz, /readyz, /metrics");
 
-    interrupted.cancelled().await;
+    let ended = until_stopped(&mut running, &interrupted).await;
     eprintln!("stopping: finishing what is under way");
     running.stop(args.drain).await;
     closing.cancel();
     let _ = server.await;
     store.close().await;
+    ended?;
     Ok(ExitCode::SUCCESS)
 }
 
 pub(crate) fn system(name: &str) -> Result<(Profile, Arc<dyn Dialect>)> {
     let profile = profile(name)?;
-    let dialect = json_dialect(&profile).context(
+    let dialect = profile.dialect().context(
         "a relay for Protobuf events runs inside the service, which has the descriptors",
     )?;
     Ok((profile, dialect))
@@ -138,14 +138,4 @@ pub(crate) fn profile(name: &str) -> Result<Profile> {
         )
     })?;
     Profile::from_toml(&text).with_context(|| name.to_owned())
-}
-
-/// The dialect of a system that speaks JSON.
-pub(crate) fn json_dialect(profile: &Profile) -> Option<Arc<dyn Dialect>> {
-    match profile.dialect {
-        DialectName::Melmastoon => Some(Arc::new(Melmastoon)),
-        DialectName::Learning => Some(Arc::new(Learning)),
-        DialectName::CloudEvents => Some(Arc::new(CloudEvents::Structured)),
-        DialectName::Meridian => None,
-    }
 }

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use chapar::triage::{SagaView, Waiting, cancel_saga, retry_saga, view_saga};
+use chapar::ops::{SagaView, Waiting, cancel_saga, retry_saga, view_saga};
 use chapar_sql::SagaCard;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;

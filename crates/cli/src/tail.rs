@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use chapar::triage::{Redaction, Shown, Tail};
+use chapar::ops::{Redaction, Shown, Tail};
 use chapar_core::port::ReadFrom;
 use jiff::Timestamp;
 

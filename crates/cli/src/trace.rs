@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use chapar::triage::story;
+use chapar::ops::story;
 use chapar::{Store, StoreOptions};
 
 use crate::output::Format;

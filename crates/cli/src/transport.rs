@@ -5,18 +5,18 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use chapar::Store;
-use chapar_core::port::Transport;
+use chapar_core::port::{Transport, TransportError};
 use chapar_sql::SqlTransport;
-#[cfg(feature = "kafka")]
-use chapar_transports::kafka::{Address, Kafka, KafkaOptions};
-use chapar_transports::nats::{Nats, NatsLogin, NatsOptions};
+use chapar_transports::OpenOptions;
+use chapar_transports::nats::{NatsLogin, NatsOptions};
 use serde::{Deserialize, Serialize};
+
+pub(crate) use chapar_transports::shown;
 
 /// The log in the store itself.
 pub(crate) const IN_THE_STORE: &str = "sql:";
-const PUBSUB: &str = "pubsub://";
 
 /// `[nats]`: what every process of a system must be given alike.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -131,34 +131,11 @@ pub(crate) fn check(url: &str) -> Result<()> {
     if url == IN_THE_STORE {
         return Ok(());
     }
-    if url.starts_with("kafka://") {
-        return check_kafka(url);
-    }
-    let hosts = url.strip_prefix("nats://").or_else(|| url.strip_prefix("tls://"));
-    if hosts.is_some_and(|hosts| !matches!(hosts.rsplit('@').next(), None | Some(""))) {
-        return Ok(());
-    }
-    if url.strip_prefix(PUBSUB).is_some_and(|project| !project.is_empty()) {
-        return Ok(());
-    }
-    bail!(
-        "--transport {:?} names no transport; use sql:, nats://host:port, kafka://host:port or pubsub://project",
-        shown(url)
-    );
-}
-
-#[cfg(feature = "kafka")]
-fn check_kafka(url: &str) -> Result<()> {
-    let parsed = Address::parse(url, KafkaOptions::default());
-    parsed.map(drop).with_context(|| format!("--transport {}", shown(url)))
-}
-
-#[cfg(not(feature = "kafka"))]
-fn check_kafka(url: &str) -> Result<()> {
-    bail!(
-        "--transport {}: this program was built without Kafka; build it with --features kafka",
-        shown(url)
-    );
+    chapar_transports::check(url).map_err(|error| match error {
+        // It names the URL already.
+        TransportError::Setup(why) => anyhow!("--transport {why}"),
+        error => anyhow!("--transport {}: {error}", shown(url)),
+    })
 }
 
 /// Opens a transport. `owner` names this process among others, `system` is what the topics of
@@ -184,54 +161,13 @@ pub(crate) async fn broker(
     system: &str,
 ) -> Result<Arc<dyn Transport>> {
     check(url)?;
-    #[cfg(feature = "kafka")]
-    if url.starts_with("kafka://") {
-        let options = KafkaOptions { owner: owner.to_owned(), ..KafkaOptions::default() };
-        let connected = Kafka::connect(url, options).await;
-        let transport = connected.with_context(|| format!("--transport {}", shown(url)))?;
-        return Ok(Arc::new(transport));
-    }
-    if url.starts_with(PUBSUB) {
-        return open_pubsub(url, owner, system).await;
-    }
-    let connected = Nats::connect(url, nats.options(owner, system)).await;
-    let transport = connected.with_context(|| format!("--transport {}", shown(url)))?;
-    Ok(Arc::new(transport))
-}
-
-#[cfg(feature = "pubsub")]
-async fn open_pubsub(url: &str, owner: &str, system: &str) -> Result<Arc<dyn Transport>> {
-    use chapar_transports::pubsub::{PubSub, PubSubOptions};
-    let options = PubSubOptions {
+    let options = OpenOptions {
         owner: owner.to_owned(),
-        prefix: Some(system.to_owned()),
-        ..PubSubOptions::default()
+        system: system.to_owned(),
+        nats: nats.options(owner, system),
     };
-    let connected = PubSub::connect(url, options).await;
-    let transport = connected.with_context(|| format!("--transport {}", shown(url)))?;
-    Ok(Arc::new(transport))
-}
-
-#[cfg(not(feature = "pubsub"))]
-async fn open_pubsub(url: &str, _: &str, _: &str) -> Result<Arc<dyn Transport>> {
-    bail!(
-        "--transport {}: this chapar is built without Pub/Sub; build it with --features pubsub",
-        shown(url)
-    );
-}
-
-/// The URL without its secrets, and without options, where somebody may have put one.
-pub(crate) fn shown(url: &str) -> String {
-    let hosts = url.rfind('@').unwrap_or(0);
-    let url = url[hosts..].find('?').map_or(url, |options| &url[..hosts + options]);
-    let servers = url.split(',').map(|server| match server.split_once("://") {
-        Some((scheme, rest)) => {
-            let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
-            format!("{scheme}://{host}")
-        }
-        None => server.rsplit_once('@').map_or(server, |(_, host)| host).to_owned(),
-    });
-    servers.collect::<Vec<_>>().join(",")
+    let opened = chapar_transports::open(url, options).await;
+    opened.with_context(|| format!("--transport {}", shown(url)))
 }
 
 /// The URL with its password, or its token, as `***`.
@@ -268,23 +204,25 @@ mod tests {
     #[test]
     fn a_url_is_shown_without_its_secrets() {
         let url = "nats://me:se@cret@a:4222,nats://token@b:4222";
-        assert_eq!(shown(url), "nats://a:4222,nats://b:4222");
-        assert_eq!(shown(IN_THE_STORE), "sql:");
         assert_eq!(masked(url), "nats://me:***@a:4222,nats://***@b:4222");
         assert_eq!(masked("postgres://me@h/db?a=b"), "postgres://me@h/db?a=b");
         assert_eq!(masked("sql:"), "sql:");
-        let url = "kafka://me:se?cret@a:9092,b:9092?sasl=PLAIN&password=secret";
-        assert_eq!(shown(url), "kafka://a:9092,b:9092");
         let url = "kafka://a:9092?sasl=PLAIN&sasl.password=x&password_file=/p";
         assert_eq!(masked(url), "kafka://a:9092?sasl=PLAIN&sasl.password=***&password_file=/p");
     }
 
     #[test]
-    fn only_known_transports_are_taken() {
+    fn a_refusal_names_the_option() {
         assert!(check("sql:").is_ok() && check("nats://localhost").is_ok());
-        assert!(check("pubsub://hotel-prod").is_ok() && check("pubsub://").is_err());
-        let said = check("amqp://me:secret@localhost").unwrap_err().to_string();
-        assert!(said.contains("use sql:, nats://") && !said.contains("secret"), "{said}");
-        assert_eq!(check("kafka://me:secret@localhost").is_ok(), cfg!(feature = "kafka"));
+        for (url, known) in [
+            ("amqp://me:secret@localhost", false),
+            ("kafka://me:secret@localhost", cfg!(feature = "kafka")),
+            ("pubsub://hotel-prod", cfg!(feature = "pubsub")),
+        ] {
+            let said = check(url).err().map(|error| error.to_string());
+            assert_eq!(said.is_none(), known, "{said:?}");
+            let clear = |said: &str| said.starts_with("--transport ") && !said.contains("secret");
+            assert!(said.as_deref().is_none_or(clear), "{said:?}");
+        }
     }
 }

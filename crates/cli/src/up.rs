@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use chapar::{App, Chapar, Failure, Metrics, Store, StoreOptions};
+use chapar::{App, Chapar, Failure, Metrics, RunError, Running, Store, StoreOptions};
 use chapar_server::{Console, Facts};
 use chapar_sql::Backend;
 use jiff::Timestamp;
@@ -132,7 +132,7 @@ async fn up(config: Config, time: Option<Duration>, format: Format) -> Result<Ex
         app = app.copy_dead_letters();
     }
     let road = Road::of(carrier, &app);
-    let running = app.start().await.context("the subscriptions cannot be set up")?;
+    let mut running = app.start().await.context("the subscriptions cannot be set up")?;
     let metrics = running.metrics();
 
     let facts = Facts {
@@ -156,18 +156,20 @@ async fn up(config: Config, time: Option<Duration>, format: Format) -> Result<Ex
     let traffic = tokio::spawn(traffic(generator, config.rate, quiet.clone()));
     let watch = tokio::spawn(watch(chapar.clone(), metrics.clone(), time, quiet.clone()));
 
-    tokio::select! {
-        () = interrupted.cancelled() => {}
-        () = sleep_or_for_ever(time) => {}
-    }
+    let ended = tokio::select! {
+        ended = until_stopped(&mut running, &interrupted) => ended,
+        () = sleep_or_for_ever(time) => Ok(()),
+    };
     quiet.cancel();
     if let Err(failure) = traffic.await.context("the traffic generator panicked")? {
         bail!("the traffic generator failed: {failure}");
     }
     let seconds = started.elapsed().as_secs_f64();
     let lag = watch.await.unwrap_or_default();
-    say("stopping: waiting for the last events");
-    settle(&store, &road, &interrupted).await;
+    if ended.is_ok() {
+        say("stopping: waiting for the last events");
+        settle(&store, &road, &interrupted).await;
+    }
     running.stop(STOP).await;
     closing.cancel();
     let _ = console.await;
@@ -175,6 +177,7 @@ async fn up(config: Config, time: Option<Duration>, format: Format) -> Result<Ex
     let report = Report::of(&store, &road, &metrics, &tally, seconds, lag).await?;
     report.print(format)?;
     store.close().await;
+    ended?;
     Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -213,6 +216,20 @@ pub(crate) fn interrupted() -> CancellationToken {
         std::process::exit(130);
     });
     token
+}
+
+/// Waits for Ctrl-C, or for a part of the process that fails for good, which is an error.
+pub(crate) async fn until_stopped(
+    running: &mut Running,
+    interrupted: &CancellationToken,
+) -> Result<(), RunError> {
+    tokio::select! {
+        () = interrupted.cancelled() => return Ok(()),
+        ended = running.wait() => ended?,
+    }
+    // Every part has stopped by its failure policy: /readyz says so until an operator acts.
+    interrupted.cancelled().await;
+    Ok(())
 }
 
 async fn signal() {

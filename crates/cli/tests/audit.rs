@@ -39,8 +39,7 @@ fn draft(nights: i64) -> Draft {
     let id = format!("r-{nights}");
     let payload = json!({ "reservationId": id, "channel": "web", "nights": nights });
     let aggregate = Aggregate { kind: "booking".into(), id: id.clone(), version: None };
-    let tenant: Tenant = "acme".parse().unwrap();
-    Draft::new(HELD, tenant, aggregate, Payload::json(&payload).unwrap())
+    Draft::new(HELD, aggregate, Payload::json(&payload).unwrap())
         .idempotency_key(format!("{id}:held"))
 }
 
@@ -55,7 +54,7 @@ async fn filled(url: &str) -> Store {
     let tenant: Tenant = "acme".parse().unwrap();
     let append = async |nights: std::ops::RangeInclusive<i64>| {
         let mut tx = chapar.begin(&tenant).await.unwrap();
-        chapar.append_batch(&mut tx, nights.map(draft)).await.unwrap();
+        chapar.append_batch(&mut tx, &tenant, nights.map(draft)).await.unwrap();
         chapar.commit(tx).await.unwrap();
     };
     append(1..=20).await;
@@ -148,10 +147,11 @@ async fn on_postgres() {
 fn a_file_is_read_line_by_line_and_a_bad_line_is_named() {
     let house = most_nights(15);
     let profile = Profile::builtin("melmastoon").unwrap();
+    let tenant: Tenant = "acme".parse().unwrap();
     let clock = chapar::core::port::SystemClock;
     let event = |nights| {
         let (producer, ids) = (Producer::default(), chapar::core::port::SystemIds);
-        let envelope = draft(nights).seal(&profile, &producer, &clock, &ids).unwrap();
+        let envelope = draft(nights).seal(&tenant, &profile, &producer, &clock, &ids).unwrap();
         String::from_utf8(Melmastoon.encode(&envelope).unwrap().body.to_vec()).unwrap()
     };
     let lines: Vec<String> = (1..=30).map(event).collect();

@@ -135,7 +135,8 @@ fn ch2003_an_event_of_no_tenant() {
     house.write(BOOKINGS, &house.read(BOOKINGS).replace("trigger", "untenanted = true\ntrigger"));
     only(&house, "CH2003 catalog/reservation-service.toml:6", "platform_subjects does not list it");
     let code = format!(
-        "Draft::new(\"{HELD}\", Tenant::platform(), aggregate, payload).idempotency_key(key);\n"
+        "chapar.append(&mut tx, &Tenant::platform(), \
+         Draft::new(\"{HELD}\", aggregate, payload).idempotency_key(key));\n"
     );
     only(&with_code(&code), "CH2003 src/booking.rs:1", "published for the platform");
 }
@@ -182,7 +183,12 @@ fn ch2006_an_event_without_an_idempotency_key() {
     let typed =
         format!("\nimpl Event for Held {{\n    const SUBJECT: &'static str = \"{HELD}\";\n}}\n");
     only(&with_code(&typed), "CH2006 src/booking.rs:2", "Held has no intent()");
-    let draft = format!("let draft = Draft::new(\"{HELD}\", tenant, aggregate, payload);\n");
+    let derived =
+        format!("#[derive(Event)]\n#[event(\"{HELD}\", id = a)]\nstruct Held {{ a: u8 }}\n");
+    only(&with_code(&derived), "CH2006 src/booking.rs:2", "Held has no intent");
+    let keyed = derived.replace("id = a", "id = a, intent = \"{a}:held\"");
+    assert!(offences(&with_code(&keyed), &["--alone"], 0).is_empty());
+    let draft = format!("let draft = Draft::new(\"{HELD}\", aggregate, payload);\n");
     only(&with_code(&draft), "CH2006 src/booking.rs:1", "derive one from the business intent");
     let sql = format!("db.query(\"select chapar.emit('{HELD}', tenant => $1, key => $2)\")\n");
     only(&with_code(&sql), "CH2006 src/booking.rs:1", "derive one from the business intent");

@@ -116,7 +116,7 @@ impl Saboteur {
         };
         self.runtime.block_on(async {
             let mut tx = loose.begin(&tenant).await.unwrap();
-            loose.append(&mut tx, event.for_tenant(&tenant)).await.unwrap();
+            loose.append(&mut tx, &tenant, event).await.unwrap();
             loose.commit(tx).await.unwrap();
         });
     }

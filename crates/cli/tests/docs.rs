@@ -4,7 +4,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use chapar::triage::TriageError;
+use chapar::ops::TriageError;
 use chapar_catalog::policy::Policy;
 use chapar_core::Code;
 

@@ -11,8 +11,8 @@ use chapar::core::Aggregate;
 use chapar::core::dialect::Melmastoon;
 use chapar::sql::Value;
 use chapar::{
-    App, Chapar, Consumer, Cx, Draft, Envelope, Failure, Payload, Producer, Profile, Store,
-    StoreOptions, Tenant,
+    App, Chapar, Consumer, Cx, Draft, Envelope, Failure, Payload, Producer, Profile, Service,
+    Store, StoreOptions, Tenant,
 };
 use chapar_testkit::need;
 use chapar_testkit::servers::{self, Kind, Launch};
@@ -46,11 +46,12 @@ async fn carrier(url: &str, owner: &str) -> Arc<Kafka> {
 }
 
 fn reader(name: &str) -> Consumer {
-    Consumer::new(name).lanes(2).batch(5).on_any(
+    Consumer::named(name).lanes(2).batch(5).on_any(
         &TOPICS,
         async |event: Arc<Envelope>, cx: &mut Cx| {
             const INSERT: &str = "insert into notes (n, tenant, key, by) values ($1, $2, $3, $4)";
-            let noted: Noted = event.payload.parse().map_err(|e| Failure::rule(e.to_string()))?;
+            let noted: Noted =
+                event.payload.parse().map_err(|e| Failure::terminal(e.to_string()))?;
             let tenant = cx.tenant().as_str().to_owned();
             let by = std::process::id().to_string();
             let values = vec![noted.n.into(), tenant.into(), noted.key.into(), by.into()];
@@ -70,7 +71,11 @@ fn worker() {
     runtime.block_on(async {
         let store = Store::open(store, &StoreOptions::default()).await.unwrap();
         let app = App::new(backbone(store), carrier(kafka, owner).await, owner).without_relay();
-        let running = app.consumer("inventory-service", reader("c")).start().await.unwrap();
+        let running = app
+            .service(Service::new("inventory-service").consumer(reader("c")))
+            .start()
+            .await
+            .unwrap();
         let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
         let _ = ended.await;
         running.stop(Duration::from_secs(10)).await;
@@ -141,10 +146,10 @@ impl House {
                 let intent = format!("{key}:{n}");
                 let aggregate = Aggregate { kind: "booking".into(), id: key, version: None };
                 let topic = TOPICS[n as usize % TOPICS.len()];
-                let draft = Draft::new(topic, tenant.clone(), aggregate, payload);
+                let draft = Draft::new(topic, aggregate, payload);
                 let draft = draft.idempotency_key(intent);
                 let mut tx = self.chapar.begin(&tenant).await.unwrap();
-                self.chapar.append(&mut tx, draft).await.unwrap();
+                self.chapar.append(&mut tx, &tenant, draft).await.unwrap();
                 self.chapar.commit(tx).await.unwrap();
             }
         }
@@ -222,7 +227,8 @@ async fn a_consumer_with_its_hands_full_still_gets_what_it_waits_for() {
     let app = App::new(house.chapar.clone(), kafka, "full").without_relay();
     // The default waits 30 s before it goes on out of order: longer than this test.
     let narrow = reader("full").max_in_flight(3);
-    let running = app.consumer("inventory-service", narrow).start().await.unwrap();
+    let running =
+        app.service(Service::new("inventory-service").consumer(narrow)).start().await.unwrap();
     house.wait_until_applied(Duration::from_secs(25)).await;
     running.stop(Duration::from_secs(10)).await;
     relay.stop(Duration::from_secs(10)).await;

@@ -15,8 +15,8 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
 use chapar::core::Aggregate;
 use chapar::core::port::{SubscriptionSpec, Transport};
 use chapar::{
-    App, Chapar, Consumer, Cx, Draft, Envelope, Failure, Payload, Producer, Store, StoreOptions,
-    Tenant,
+    App, Chapar, Consumer, Cx, Draft, Envelope, Failure, Payload, Producer, Service, Store,
+    StoreOptions, Tenant,
 };
 use chapar_server::{Expected, PushAnswer, PushEndpoint};
 use chapar_transports::pubsub::{Handed, PubSub, PubSubOptions, Pushed};
@@ -213,17 +213,18 @@ async fn what_is_pushed_with_a_good_token_is_applied_once_before_it_is_answered(
     let pushed = Pushed::over(Arc::new(pubsub), Some("melmastoon"), Duration::from_secs(20));
     let applied = Arc::new(AtomicU32::new(0));
     let counted = applied.clone();
-    let consumer = Consumer::new("billing-service.holds").retry(1).on_any(
+    let consumer = Consumer::named("billing-service.holds").retry(1).on_any(
         &[HELD],
         move |event: Arc<Envelope>, _: &mut Cx| {
             counted.fetch_add(1, Ordering::SeqCst);
             let payload: Value = event.payload.parse().unwrap();
             let poison = payload["note"] == "poison";
-            std::future::ready(if poison { Err(Failure::rule("poison")) } else { Ok(()) })
+            std::future::ready(if poison { Err(Failure::terminal("poison")) } else { Ok(()) })
         },
     );
     let app = App::new(chapar.clone(), Arc::new(pushed.clone()), "billing-1");
-    let running = app.consumer("billing-service", consumer).start().await.unwrap();
+    let running =
+        app.service(Service::new("billing-service").consumer(consumer)).start().await.unwrap();
     let issuer = Issuer::start();
     let expected = Expected::of_google("https://billing");
     let endpoint = PushEndpoint::new(expected, &issuer.url, move |topic, body| {
@@ -247,9 +248,9 @@ async fn what_is_pushed_with_a_good_token_is_applied_once_before_it_is_answered(
     for n in ["fine", "poison"] {
         let payload = Payload::json(&json!({ "note": n })).unwrap();
         let aggregate = Aggregate { kind: "booking".into(), id: n.into(), version: None };
-        let draft = Draft::new(HELD, tenant.clone(), aggregate, payload).idempotency_key(n);
+        let draft = Draft::new(HELD, aggregate, payload).idempotency_key(n);
         let mut tx = chapar.begin(&tenant).await.unwrap();
-        chapar.append(&mut tx, draft).await.unwrap();
+        chapar.append(&mut tx, &tenant, draft).await.unwrap();
         chapar.commit(tx).await.unwrap();
         // The message as the relay has published it, in the form in which it would be pushed.
         let limit = Instant::now() + Duration::from_secs(20);

@@ -12,8 +12,10 @@ use crate::rules::{self, Violations};
 
 /// A typed event: a payload that knows its subject and its aggregate.
 ///
+/// `#[derive(Event)]` of the crate `chapar` implements it; by hand it looks like this:
+///
 /// ```
-/// use chapar_core::{Event, Tenant};
+/// use chapar_core::Event;
 ///
 /// #[derive(serde::Serialize, serde::Deserialize)]
 /// struct BookingConfirmed { reservation: String, version: u32 }
@@ -27,10 +29,13 @@ use crate::rules::{self, Violations};
 ///     }
 /// }
 ///
-/// let tenant: Tenant = "acme".parse()?;
-/// let draft = BookingConfirmed { reservation: "res_1".into(), version: 2 }.for_tenant(&tenant);
-/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// let draft = BookingConfirmed { reservation: "res_1".into(), version: 2 }.draft();
 /// ```
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an event",
+    label = "does not implement `Event`",
+    note = "add `#[derive(Event, Serialize, Deserialize)]` and `#[event(\"subject\", id = field)]` to `{Self}`"
+)]
 pub trait Event: Serialize {
     /// The versioned subject.
     const SUBJECT: &'static str;
@@ -47,34 +52,39 @@ pub trait Event: Serialize {
         None
     }
 
-    /// The draft of this event for a tenant.
+    /// A draft of this event, for facts that the payload does not hold.
     ///
     /// A payload that cannot be written as JSON is reported when the draft is sealed.
-    fn for_tenant(&self, tenant: &Tenant) -> Draft {
+    fn draft(&self) -> Draft {
         let aggregate =
             Aggregate { kind: Self::AGGREGATE.into(), id: self.aggregate_id(), version: None };
         let empty = Payload::Bytes(Default::default());
-        let mut draft = Draft::new(Self::SUBJECT, tenant.clone(), aggregate, empty);
+        let mut draft = Draft::new(Self::SUBJECT, aggregate, empty);
         draft.payload = Payload::json(self).map_err(|error| error.to_string());
         draft.idempotency_key = self.intent();
         draft
     }
 }
 
-/// What can be emitted: a typed event, or a draft with more to say.
+/// What can be appended or emitted: a typed [`Event`], or a [`Draft`] that says more.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not an event",
+    label = "neither an `Event` nor a `Draft`",
+    note = "add `#[derive(Event, Serialize, Deserialize)]` and `#[event(\"subject\", id = field)]` to `{Self}`"
+)]
 pub trait IntoDraft {
-    /// The draft for a tenant; a draft knows its tenant already.
-    fn into_draft(self, tenant: &Tenant) -> Draft;
+    /// The draft.
+    fn into_draft(self) -> Draft;
 }
 
 impl<E: Event> IntoDraft for E {
-    fn into_draft(self, tenant: &Tenant) -> Draft {
-        self.for_tenant(tenant)
+    fn into_draft(self) -> Draft {
+        self.draft()
     }
 }
 
 impl IntoDraft for Draft {
-    fn into_draft(self, _tenant: &Tenant) -> Draft {
+    fn into_draft(self) -> Draft {
         self
     }
 }
@@ -87,7 +97,6 @@ impl IntoDraft for Draft {
 #[must_use = "a draft does nothing until it is appended"]
 pub struct Draft {
     subject: String,
-    tenant: Tenant,
     aggregate: Aggregate,
     payload: Result<Payload, String>,
     content_type: Option<String>,
@@ -110,15 +119,9 @@ pub struct Draft {
 
 impl Draft {
     /// A draft with everything that no event can do without.
-    pub fn new(
-        subject: impl Into<String>,
-        tenant: Tenant,
-        aggregate: Aggregate,
-        payload: Payload,
-    ) -> Self {
+    pub fn new(subject: impl Into<String>, aggregate: Aggregate, payload: Payload) -> Self {
         Draft {
             subject: subject.into(),
-            tenant,
             aggregate,
             payload: Ok(payload),
             content_type: None,
@@ -261,11 +264,12 @@ impl Draft {
         self
     }
 
-    /// Completes the draft by the system's profile and checks it against every rule.
+    /// Completes the draft for a tenant by the system's profile and checks it against every rule.
     ///
     /// All broken rules are reported at once.
     pub fn seal(
         self,
+        tenant: &Tenant,
         profile: &Profile,
         producer: &Producer,
         clock: &dyn Clock,
@@ -274,7 +278,7 @@ impl Draft {
         let subject = profile.subject(&self.subject).map_err(Violations::from)?;
         let payload = self.payload.map_err(Violations::unwritable)?;
         let now = clock.now();
-        let tenant = profile.fixed_tenant.clone().unwrap_or(self.tenant);
+        let tenant = profile.fixed_tenant.as_ref().unwrap_or(tenant).clone();
         let id = ids.next(profile.event_ids, now);
         let idempotency_key = match (self.idempotency_key, profile.idempotency) {
             (None, IdempotencyRule::EventId) => Some(id.to_string()),

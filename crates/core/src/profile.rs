@@ -284,6 +284,34 @@ impl Profile {
     }
 }
 
+impl Profile {
+    /// The default profile under the system's name.
+    pub fn named(name: impl Into<String>) -> Self {
+        Profile { name: name.into(), ..Self::default() }
+    }
+
+    /// The dialect of its events; none for Protobuf, which takes descriptors.
+    pub fn dialect(&self) -> Option<std::sync::Arc<dyn crate::dialect::Dialect>> {
+        crate::dialect::of(self)
+    }
+
+    /// Events are ordered by this template over `{tenant}` and `{aggregate_id}`.
+    pub fn ordered_by(mut self, template: &str) -> Result<Self, ProfileError> {
+        check_template(template, "{tenant}", "{aggregate_id}")
+            .map_err(|t| ProfileError::Template(t, "{tenant} and {aggregate_id}"))?;
+        self.key_template = KeyTemplate(template.to_owned());
+        Ok(self)
+    }
+}
+
+impl Default for Profile {
+    /// CloudEvents with plain subjects, ordered by the tenant's aggregates: enough to begin with.
+    fn default() -> Self {
+        Self::from_toml(include_str!("../profiles/default.toml"))
+            .expect("the default is tested to be valid")
+    }
+}
+
 impl KeyTemplate {
     /// The template itself.
     pub fn as_str(&self) -> &str {

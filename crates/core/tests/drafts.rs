@@ -117,7 +117,7 @@ fn a_draft_with_a_wrong_subject_is_refused_with_the_reason() {
 fn a_thin_draft_may_be_large() {
     let large = || {
         let payload = Payload::json(&"x".repeat(300 * 1024)).unwrap();
-        Draft::new(APPLIED, "acme".parse().unwrap(), aggregate(), payload)
+        Draft::new(APPLIED, aggregate(), payload)
     };
     assert!(seal("learning", large()).unwrap_err().contains(Code::PayloadTooLarge));
     assert!(seal("learning", large().thin()).is_ok());
@@ -147,7 +147,7 @@ fn a_typed_event_brings_its_subject_aggregate_and_intent() {
             Some(format!("{}:confirmed", self.reservation))
         }
     }
-    let draft = Confirmed { reservation: "res_1" }.for_tenant(&"acme".parse().unwrap());
+    let draft = Confirmed { reservation: "res_1" }.draft();
     let e = seal("melmastoon", draft).unwrap();
     let aggregate = Aggregate { kind: "booking".into(), id: "res_1".into(), version: None };
     assert_eq!((e.subject().as_str(), e.aggregate), (BOOKED, Some(aggregate)));
@@ -166,15 +166,14 @@ fn a_payload_that_is_no_json_is_refused_when_the_draft_is_sealed() {
             "p".into()
         }
     }
-    let tenant = "acme".parse().unwrap();
-    let refused = seal("learning", Unwritable([((1, 2), 3)].into()).for_tenant(&tenant));
+    let refused = seal("learning", Unwritable([((1, 2), 3)].into()).draft());
     assert!(refused.unwrap_err().contains(Code::PayloadUnwritable));
-    assert!(seal("learning", Unwritable([].into()).for_tenant(&tenant)).is_ok());
+    assert!(seal("learning", Unwritable([].into()).draft()).is_ok());
 }
 
 fn draft(subject: &str) -> Draft {
     let payload = Payload::from_json_text("{}").unwrap();
-    Draft::new(subject, "acme".parse().unwrap(), aggregate(), payload)
+    Draft::new(subject, aggregate(), payload)
 }
 
 fn aggregate() -> Aggregate {
@@ -183,7 +182,8 @@ fn aggregate() -> Aggregate {
 
 fn seal(system: &str, draft: Draft) -> Result<Envelope, Violations> {
     let producer = Producer { service: "test-service".into(), ..Producer::default() };
-    draft.seal(&profile(system), &producer, &ManualClock::new(now()), &SeededIds::new(7))
+    let tenant = "acme".parse().unwrap();
+    draft.seal(&tenant, &profile(system), &producer, &ManualClock::new(now()), &SeededIds::new(7))
 }
 
 fn now() -> Timestamp {

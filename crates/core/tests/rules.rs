@@ -221,8 +221,8 @@ fn good() -> Envelope {
     let tenant = "acme".parse().unwrap();
     let producer = Producer { service: "reservation-service".into(), ..Default::default() };
     let clock = ManualClock::new("2026-01-01T00:00:00Z".parse().unwrap());
-    Draft::new("melmastoon.reservation.booking.confirmed.v1", tenant, aggregate, payload)
+    Draft::new("melmastoon.reservation.booking.confirmed.v1", aggregate, payload)
         .idempotency_key("res_1:confirmed:1")
-        .seal(&profile("melmastoon"), &producer, &clock, &SeededIds::new(1))
+        .seal(&tenant, &profile("melmastoon"), &producer, &clock, &SeededIds::new(1))
         .unwrap()
 }

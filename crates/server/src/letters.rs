@@ -2,7 +2,7 @@ use axum::Json;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Redirect, Response};
-use chapar::triage::{Letters, Operator, TriageError};
+use chapar::ops::{Letters, Operator, TriageError};
 use serde_json::json;
 
 use crate::console::Console;

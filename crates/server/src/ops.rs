@@ -1,7 +1,6 @@
 //! What the machines around a process ask it: is it alive, is it ready, how is it doing.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
 use axum::Router;
 use axum::extract::State;
@@ -9,7 +8,7 @@ use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use chapar::core::profile::Instrument;
-use chapar::{Chapar, Metrics};
+use chapar::{Chapar, Health, Metrics, PartHealth};
 use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -23,18 +22,22 @@ use crate::console::ConsoleError;
 
 /// `/healthz`, `/readyz` and `/metrics` of a process, under the names of its system's profile.
 #[derive(Debug, Clone)]
-pub struct Ops(Arc<Inner>);
-
-#[derive(Debug)]
-struct Inner {
+pub struct Ops {
     chapar: Chapar,
     metrics: Metrics,
+    health: Health,
 }
 
 impl Ops {
     /// The answers for a process on this backbone.
     pub fn new(chapar: Chapar, metrics: Metrics) -> Self {
-        Ops(Arc::new(Inner { chapar, metrics }))
+        Ops { chapar, metrics, health: Health::default() }
+    }
+
+    /// Has `/readyz` say which parts of the process do not run: give it
+    /// [`Running::health`](chapar::Running::health).
+    pub fn health(self, health: Health) -> Self {
+        Ops { health, ..self }
     }
 
     /// The routes, to be served alone or beside others.
@@ -65,23 +68,29 @@ impl Ops {
 }
 
 async fn ready(State(ops): State<Ops>) -> Response {
-    match ops.0.chapar.store().check_schema().await {
-        Ok(()) => "ready".into_response(),
-        // The store's own words may name hosts and users; they are for the log.
-        Err(error) => {
-            tracing::warn!(%error, "not ready");
-            (StatusCode::SERVICE_UNAVAILABLE, "the store is not ready").into_response()
-        }
+    let unready = |why: String| (StatusCode::SERVICE_UNAVAILABLE, why).into_response();
+    // Errors of the store and of a part may name hosts and users; they are for the log.
+    if let Err(error) = ops.chapar.store().check_schema().await {
+        tracing::warn!(%error, "not ready");
+        return unready("the store is not ready".into());
+    }
+    let parts = ops.health.parts().into_iter();
+    let stopped: Vec<String> = parts
+        .filter_map(|(name, health)| (health != PartHealth::Running).then_some(name))
+        .collect();
+    match stopped.is_empty() {
+        true => "ready".into_response(),
+        false => unready(format!("not running: {}", stopped.join(", "))),
     }
 }
 
 async fn metrics(State(ops): State<Ops>) -> Response {
     let lag = async {
-        let mut tx = ops.0.chapar.store().begin_read().await?;
+        let mut tx = ops.chapar.store().begin_read().await?;
         tx.conn().outbox_lag(Timestamp::now()).await
     };
     let mut shown = Shown { ops: &ops, registry: Registry::default() };
-    let counts = &ops.0.metrics;
+    let counts = &ops.metrics;
     shown.counter(
         Instrument::EventsPublished,
         "Events the transport has taken",
@@ -100,7 +109,7 @@ async fn metrics(State(ops): State<Ops>) -> Response {
     );
     let dead = counts.consumers().iter().map(|(_, consumer)| consumer.dead_letters()).sum();
     shown.counter(Instrument::DeadLettered, "Events that failed for good", dead);
-    shown.blocked(ops.0.chapar.blocked().counts());
+    shown.blocked(ops.chapar.blocked().counts());
     shown.plain("chapar_outbox_quarantined", "Events put into quarantine", counts.quarantined());
     match lag.await {
         Ok(lag) => {
@@ -123,7 +132,7 @@ struct Shown<'a> {
 impl Shown<'_> {
     /// The name that the system's dashboards know, or one of ours.
     fn name(&self, instrument: Instrument) -> String {
-        match self.ops.0.chapar.profile().metric(instrument) {
+        match self.ops.chapar.profile().metric(instrument) {
             Some(name) => name.to_owned(),
             None => {
                 let name = serde_json::to_value(instrument).unwrap_or_default();

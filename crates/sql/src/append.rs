@@ -89,6 +89,7 @@ impl Conn<'_> {
         let sorted: Vec<&Append> = order.iter().map(|n| &events[*n]).collect();
         let ids = match self {
             Conn::Postgres(_) => self.append_postgres(&sorted).await?,
+            #[cfg(feature = "sqlite")]
             Conn::Sqlite(_) => self.append_sqlite(&sorted).await?,
         };
         let mut appended: Vec<(usize, Appended)> = order

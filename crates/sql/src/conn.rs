@@ -1,8 +1,11 @@
 use std::fmt;
 
 use sqlx::postgres::PgArguments;
+#[cfg(feature = "sqlite")]
 use sqlx::sqlite::SqliteArguments;
-use sqlx::{PgConnection, Postgres, Sqlite, SqliteConnection, Transaction};
+use sqlx::{PgConnection, Postgres, Transaction};
+#[cfg(feature = "sqlite")]
+use sqlx::{Sqlite, SqliteConnection};
 
 use crate::error::StoreError;
 use crate::statement::Statement;
@@ -16,11 +19,13 @@ use crate::value::{Row, RowInner, Value};
 pub struct Tx(TxInner);
 
 enum TxInner {
+    #[cfg(feature = "sqlite")]
     Sqlite(Transaction<'static, Sqlite>),
     Postgres(Transaction<'static, Postgres>),
 }
 
 impl Tx {
+    #[cfg(feature = "sqlite")]
     pub(crate) fn sqlite(tx: Transaction<'static, Sqlite>) -> Self {
         Tx(TxInner::Sqlite(tx))
     }
@@ -32,6 +37,7 @@ impl Tx {
     /// Which database this is on.
     pub fn backend(&self) -> Backend {
         match &self.0 {
+            #[cfg(feature = "sqlite")]
             TxInner::Sqlite(_) => Backend::Sqlite,
             TxInner::Postgres(_) => Backend::Postgres,
         }
@@ -40,6 +46,7 @@ impl Tx {
     /// Borrows it for the functions that take any transaction.
     pub fn conn(&mut self) -> Conn<'_> {
         match &mut self.0 {
+            #[cfg(feature = "sqlite")]
             TxInner::Sqlite(tx) => Conn::Sqlite(tx),
             TxInner::Postgres(tx) => Conn::Postgres(tx),
         }
@@ -76,13 +83,16 @@ impl Tx {
     pub fn as_postgres(&mut self) -> Option<&mut Transaction<'static, Postgres>> {
         match &mut self.0 {
             TxInner::Postgres(tx) => Some(tx),
+            #[cfg(feature = "sqlite")]
             TxInner::Sqlite(_) => None,
         }
     }
 
     /// The native SQLite transaction, where it is one.
+    #[cfg(feature = "sqlite")]
     pub fn as_sqlite(&mut self) -> Option<&mut Transaction<'static, Sqlite>> {
         match &mut self.0 {
+            #[cfg(feature = "sqlite")]
             TxInner::Sqlite(tx) => Some(tx),
             TxInner::Postgres(_) => None,
         }
@@ -100,6 +110,7 @@ impl Tx {
     /// Commits.
     pub async fn commit(self) -> Result<(), StoreError> {
         match self.0 {
+            #[cfg(feature = "sqlite")]
             TxInner::Sqlite(tx) => tx.commit().await?,
             TxInner::Postgres(tx) => tx.commit().await?,
         }
@@ -109,6 +120,7 @@ impl Tx {
     /// Rolls back now, instead of when dropped.
     pub async fn rollback(self) -> Result<(), StoreError> {
         match self.0 {
+            #[cfg(feature = "sqlite")]
             TxInner::Sqlite(tx) => tx.rollback().await?,
             TxInner::Postgres(tx) => tx.rollback().await?,
         }
@@ -126,6 +138,7 @@ impl fmt::Debug for Tx {
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the names are the databases")]
 pub enum Conn<'t> {
+    #[cfg(feature = "sqlite")]
     Sqlite(&'t mut SqliteConnection),
     Postgres(&'t mut PgConnection),
 }
@@ -142,6 +155,7 @@ impl<'t> From<&'t mut Transaction<'_, Postgres>> for Conn<'t> {
     }
 }
 
+#[cfg(feature = "sqlite")]
 impl<'t> From<&'t mut Transaction<'_, Sqlite>> for Conn<'t> {
     fn from(tx: &'t mut Transaction<'_, Sqlite>) -> Self {
         Conn::Sqlite(&mut *tx)
@@ -152,6 +166,7 @@ impl Conn<'_> {
     /// Which database this is on.
     pub fn backend(&self) -> Backend {
         match self {
+            #[cfg(feature = "sqlite")]
             Conn::Sqlite(_) => Backend::Sqlite,
             Conn::Postgres(_) => Backend::Postgres,
         }
@@ -164,6 +179,7 @@ impl Conn<'_> {
         args: Vec<Value>,
     ) -> Result<u64, StoreError> {
         Ok(match self {
+            #[cfg(feature = "sqlite")]
             Conn::Sqlite(conn) => {
                 let query = sqlx::query_with(sql, sqlite_args(args)?);
                 query.execute(&mut **conn).await?.rows_affected()
@@ -182,6 +198,7 @@ impl Conn<'_> {
         args: Vec<Value>,
     ) -> Result<Vec<Row>, StoreError> {
         Ok(match self {
+            #[cfg(feature = "sqlite")]
             Conn::Sqlite(conn) => {
                 let query = sqlx::query_with(sql, sqlite_args(args)?);
                 let rows = query.fetch_all(&mut **conn).await?;
@@ -214,6 +231,7 @@ impl Conn<'_> {
     }
 }
 
+#[cfg(feature = "sqlite")]
 fn sqlite_args(args: Vec<Value>) -> Result<SqliteArguments, StoreError> {
     let mut bound = SqliteArguments::default();
     for value in args {

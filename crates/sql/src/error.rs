@@ -7,6 +7,9 @@ pub enum StoreError {
     /// The URL names no store of ours.
     #[error("{0:?} is not a store; use sqlite:FILE, sqlite::memory: or postgres://…")]
     Url(String),
+    /// The URL names SQLite, and this program is built without it.
+    #[error("this program is built without SQLite; build it with the cargo feature `sqlite`")]
+    NoSqlite,
     /// The store cannot be opened.
     #[error("the store {url} cannot be opened: {reason}")]
     Open {
@@ -67,6 +70,9 @@ pub enum StoreError {
         /// What was asked for.
         expected: &'static str,
     },
+    /// A query has no column of the name that was asked for.
+    #[error("the query has no column {0:?}; name it in the select list")]
+    Column(String),
     /// The database refused a statement.
     #[error("the database refused a statement: {0}")]
     Database(#[source] sqlx::Error),
@@ -123,7 +129,8 @@ fn classify(error: &dyn DatabaseError) -> Class {
         }
         _ if error.is_unique_violation()
             || error.is_foreign_key_violation()
-            || error.is_check_violation() =>
+            || error.is_check_violation()
+            || error.kind() == sqlx::error::ErrorKind::NotNullViolation =>
         {
             Class::Constraint
         }

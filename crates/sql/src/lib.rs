@@ -5,10 +5,16 @@
 //! there are two. A [`Store`] is opened from a URL, a [`Tx`] is a transaction on either, and
 //! [`Conn`] borrows one, be it ours or the caller's own `sqlx` transaction.
 
+#![cfg_attr(
+    not(feature = "sqlite"),
+    allow(irrefutable_let_patterns, unused, reason = "with one database, fewer cases are left")
+)]
+
 mod append;
 mod audit;
 mod broker;
 mod conn;
+#[cfg(feature = "sqlite")]
 mod contents;
 mod cutover;
 mod deadletter;
@@ -54,4 +60,4 @@ pub use statement::Statement;
 pub use store::{Backend, Nudges, Store, StoreOptions};
 pub use story::{Boxed, EffectCard, OutboxFailure, Reception, StoryEvent};
 pub use survey::{ConsumerCount, OutboxLag, Survey, Verdict};
-pub use value::{FromCell, Row, Value};
+pub use value::{FromCell, FromRow, Param, Row, Value};

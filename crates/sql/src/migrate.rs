@@ -23,6 +23,30 @@ pub struct Migration {
     pub additive: bool,
 }
 
+impl Migration {
+    /// A step with one text for both databases.
+    pub fn new(version: i64, name: &'static str, sql: &'static str) -> Self {
+        Migration { version, name, postgres: sql.into(), sqlite: sql.into(), additive: false }
+    }
+
+    /// Another text for PostgreSQL.
+    pub fn on_postgres(mut self, sql: &'static str) -> Self {
+        self.postgres = sql.into();
+        self
+    }
+
+    /// Keeps tenants apart in these tables, by row-level security on their column `tenant`.
+    /// SQLite has no such thing.
+    pub fn protect<'a>(mut self, tables: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut sql = self.postgres.trim_end().trim_end_matches(';').to_owned();
+        for table in tables {
+            sql.push_str(&format!(";\ncall chapar.protect('{}')", table.replace('\'', "''")));
+        }
+        self.postgres = sql.into();
+        self
+    }
+}
+
 /// Where a schema stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SchemaStatus {
@@ -269,6 +293,7 @@ async fn run(tx: &mut Tx, script: &str) -> Result<(), StoreError> {
     // Migrations are text of the program itself; nothing from outside gets in here.
     let script = sqlx::raw_sql(AssertSqlSafe(script.to_owned()));
     match tx.conn() {
+        #[cfg(feature = "sqlite")]
         Conn::Sqlite(conn) => {
             conn.execute(script).await?;
         }

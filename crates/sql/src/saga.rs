@@ -80,6 +80,8 @@ pub struct DueTimer {
     pub tenant: String,
     pub generation: i64,
     pub due_at: Timestamp,
+    /// How often it has fired and failed.
+    pub attempts: i64,
 }
 
 impl Conn<'_> {
@@ -272,7 +274,7 @@ impl Conn<'_> {
         key: &str,
     ) -> Result<Vec<DueTimer>, StoreError> {
         static ARMED: Statement = Statement::new(
-            "select saga, key, name, tenant, generation, due_at from chapar.timers \
+            "select saga, key, name, tenant, generation, due_at, attempts from chapar.timers \
              where saga = $1 and key = $2 order by due_at",
         );
         let rows = self.query(&ARMED, vec![saga.into(), key.into()]).await?;
@@ -283,8 +285,8 @@ impl Conn<'_> {
     pub async fn arm_timer(&mut self, timer: &DueTimer) -> Result<(), StoreError> {
         static ARM: Statement = Statement::new(
             "insert into chapar.timers (saga, key, name, tenant, generation, due_at) \
-             values ($1, $2, $3, $4, $5, $6) on conflict (saga, key, name) \
-             do update set generation = excluded.generation, due_at = excluded.due_at",
+             values ($1, $2, $3, $4, $5, $6) on conflict (saga, key, name) do update set \
+             generation = excluded.generation, due_at = excluded.due_at, attempts = 0",
         );
         let args = vec![
             (&timer.saga).into(),
@@ -311,18 +313,19 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// The timers of these kinds of sagas that are due, the longest first, without taking them.
+    /// The timers that are due, the longest first, without taking them. `handled` names them as
+    /// `saga/timer`: a process leaves those alone that it has no handler for.
     pub async fn due_timers(
         &mut self,
-        sagas: Vec<String>,
+        handled: Vec<String>,
         now: Timestamp,
         limit: i64,
     ) -> Result<Vec<DueTimer>, StoreError> {
         static DUE: Statement = Statement::new(
-            "select saga, key, name, tenant, generation, due_at from chapar.timers \
-             where due_at <= $1 and saga = any($3) order by due_at limit $2",
+            "select saga, key, name, tenant, generation, due_at, attempts from chapar.timers \
+             where due_at <= $1 and saga || '/' || name = any($3) order by due_at limit $2",
         );
-        let rows = self.query(&DUE, vec![now.into(), limit.into(), sagas.into()]).await?;
+        let rows = self.query(&DUE, vec![now.into(), limit.into(), handled.into()]).await?;
         rows.iter().map(timer).collect()
     }
 
@@ -344,14 +347,15 @@ impl Conn<'_> {
         Ok(self.run(&TAKE, args).await? == 1)
     }
 
-    /// Puts a timer off, because what it set off has failed. It is never dropped.
+    /// Puts a timer off after an attempt that failed, which may count. It is never dropped.
     pub async fn postpone_timer(
         &mut self,
         timer: &DueTimer,
         due_at: Timestamp,
+        attempts: i64,
     ) -> Result<(), StoreError> {
         static POSTPONE: Statement = Statement::new(
-            "update chapar.timers set due_at = $5 \
+            "update chapar.timers set due_at = $5, attempts = $6 \
              where saga = $1 and key = $2 and name = $3 and generation = $4",
         );
         let args = vec![
@@ -360,6 +364,7 @@ impl Conn<'_> {
             (&timer.name).into(),
             timer.generation.into(),
             due_at.into(),
+            attempts.into(),
         ];
         self.run(&POSTPONE, args).await?;
         Ok(())
@@ -397,5 +402,6 @@ fn timer(row: &Row) -> Result<DueTimer, StoreError> {
         tenant: row.get(3)?,
         generation: row.get(4)?,
         due_at: row.get(5)?,
+        attempts: row.get(6)?,
     })
 }

@@ -176,6 +176,7 @@ impl Conn<'_> {
         args.extend(self.bounds(stretches));
         let rows = match self {
             Conn::Postgres(_) => self.fetch(POSTGRES, args).await?,
+            #[cfg(feature = "sqlite")]
             Conn::Sqlite(_) => self.fetch(SQLITE, args).await?,
         };
         let count = |row: &Row| {
@@ -355,6 +356,7 @@ impl Conn<'_> {
         args.extend(scope.args());
         match self {
             Conn::Postgres(_) => self.execute(postgres, args).await,
+            #[cfg(feature = "sqlite")]
             Conn::Sqlite(_) => self.execute(sqlite, args).await,
         }
     }
@@ -367,6 +369,7 @@ impl Conn<'_> {
             Conn::Postgres(_) => {
                 (0..4).map(|n| rows.iter().map(|row| row[n]).collect::<Vec<i64>>().into()).collect()
             }
+            #[cfg(feature = "sqlite")]
             Conn::Sqlite(_) => vec![serde_json::to_string(&rows).unwrap_or_default().into()],
         }
     }

@@ -3,12 +3,13 @@ use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+#[cfg(feature = "sqlite")]
+use sqlx::SqlitePool;
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+#[cfg(feature = "sqlite")]
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{
-    ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row, SqlitePool, Transaction,
-};
+use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row, Transaction};
 use tokio::sync::watch;
 
 use crate::conn::Tx;
@@ -65,10 +66,19 @@ impl std::fmt::Debug for Inner {
 enum Pools {
     // SQLite has one writer: one connection that tasks queue for is fair and never busy,
     // whereas several would spin on SQLITE_BUSY.
-    Sqlite { write: SqlitePool, read: SqlitePool },
+    #[cfg(feature = "sqlite")]
+    Sqlite {
+        write: SqlitePool,
+        read: SqlitePool,
+    },
     // The relay looks very often: its few connections stay in the engine's role, which saves
     // three round trips at every look.
-    Postgres { pool: PgPool, relay: Mutex<PgPool>, login: Box<Login>, timeout: Duration },
+    Postgres {
+        pool: PgPool,
+        relay: Mutex<PgPool>,
+        login: Box<Login>,
+        timeout: Duration,
+    },
 }
 
 impl Store {
@@ -79,7 +89,10 @@ impl Store {
     /// are read again for every connection, the password when the server refuses it.
     pub async fn open(url: &str, options: &StoreOptions) -> Result<Self, StoreError> {
         let pools = match url.split_once(':') {
+            #[cfg(feature = "sqlite")]
             Some(("sqlite", _)) => open_sqlite(url, options).await?,
+            #[cfg(not(feature = "sqlite"))]
+            Some(("sqlite", _)) => return Err(StoreError::NoSqlite),
             Some(("postgres" | "postgresql", _)) => open_postgres(url, options).await?,
             _ => return Err(StoreError::Url(without_secrets(url))),
         };
@@ -93,6 +106,7 @@ impl Store {
     /// Which database this is.
     pub fn backend(&self) -> Backend {
         match &self.0.pools {
+            #[cfg(feature = "sqlite")]
             Pools::Sqlite { .. } => Backend::Sqlite,
             Pools::Postgres { .. } => Backend::Postgres,
         }
@@ -120,6 +134,7 @@ impl Store {
     /// Begins a transaction that only reads, as the engine; on SQLite beside the writer.
     pub async fn begin_read(&self) -> Result<Tx, StoreError> {
         match &self.0.pools {
+            #[cfg(feature = "sqlite")]
             Pools::Sqlite { read, .. } => Ok(Tx::sqlite(read.begin().await?)),
             Pools::Postgres { .. } => self.begin_engine().await,
         }
@@ -128,6 +143,7 @@ impl Store {
     /// Begins a transaction of the relay, on one of its own connections.
     pub(crate) async fn begin_relay(&self) -> Result<Tx, StoreError> {
         match &self.0.pools {
+            #[cfg(feature = "sqlite")]
             Pools::Sqlite { .. } => self.begin_engine().await,
             Pools::Postgres { relay, .. } => {
                 let pool = lock(relay).clone();
@@ -141,6 +157,7 @@ impl Store {
         &self,
     ) -> Result<Option<PoolConnection<Postgres>>, StoreError> {
         match &self.0.pools {
+            #[cfg(feature = "sqlite")]
             Pools::Sqlite { .. } => Ok(None),
             Pools::Postgres { relay, .. } => {
                 let pool = lock(relay).clone();
@@ -185,6 +202,7 @@ impl Store {
     /// Begins a transaction as whoever is connected, for migrations.
     pub async fn begin_raw(&self) -> Result<Tx, StoreError> {
         match &self.0.pools {
+            #[cfg(feature = "sqlite")]
             Pools::Sqlite { write, .. } => {
                 Ok(Tx::sqlite(write.begin_with("begin immediate").await?))
             }
@@ -268,6 +286,7 @@ impl Store {
     /// Closes all connections, after what is under way.
     pub async fn close(&self) {
         match &self.0.pools {
+            #[cfg(feature = "sqlite")]
             Pools::Sqlite { write, read } => {
                 read.close().await;
                 write.close().await;
@@ -313,6 +332,7 @@ impl Tx {
     }
 }
 
+#[cfg(feature = "sqlite")]
 async fn open_sqlite(url: &str, options: &StoreOptions) -> Result<Pools, StoreError> {
     let fail = |reason: String| StoreError::Open { url: url.to_owned(), reason };
     let memory = url.contains(":memory:");

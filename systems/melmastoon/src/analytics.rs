@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use chapar::{App, Cx, Envelope, Event, Failure};
+use chapar::Envelope;
+use chapar::prelude::*;
 
 use crate::Config;
 use crate::events::{BookingCancelled, BookingConfirmed, TOPICS};
@@ -10,49 +11,37 @@ use crate::events::{BookingCancelled, BookingConfirmed, TOPICS};
 /// The service's name.
 pub const SERVICE: &str = "analytics-service";
 
-/// Registers the recording of facts.
-pub fn register(app: App, config: &Config) -> App {
-    // Sums do not mind the order. One lane with large batches, because two would wait for each
-    // other on the rows of the totals.
-    let consumer = config
-        .consumer("analytics-service.booking-facts")
-        .on_any(TOPICS, record)
-        .unordered()
-        .batch(500)
-        .max_in_flight(2000);
-    app.consumer(SERVICE, consumer)
+/// The service, which records facts.
+pub fn service(config: &Config) -> Service {
+    // Sums do not depend on the order. One lane with large batches, because two would wait for
+    // each other on the rows of the totals.
+    let facts = config.consumer("booking-facts").on_any(TOPICS, record);
+    Service::new(SERVICE).consumer(facts.unordered().batch(500).max_in_flight(2000))
 }
 
-async fn record(event: Arc<Envelope>, cx: &mut Cx) -> Result<(), Failure> {
+async fn record(event: Arc<Envelope>, cx: &mut Cx) -> Handled {
     const FACT: &str = "insert into analytics_facts \
-        (event_id, topic, tenant, aggregate, occurred_at) values ($1, $2, $3, $4, $5)";
+        (event_id, topic, tenant, aggregate, occurred_at) values ($1, $2, :tenant, $3, $4)";
     let topic = event.subject();
     let aggregate = event.aggregate.as_ref().map_or("", |aggregate| aggregate.id.as_str());
-    let args = vec![
-        event.id.to_string().into(),
-        (&topic).into(),
-        event.tenant.as_str().into(),
-        aggregate.into(),
-        event.occurred_at.as_microsecond().into(),
-    ];
-    cx.tx().execute(FACT, args).await?;
+    let occurred_at = event.occurred_at.as_microsecond();
+    cx.execute(FACT, params![event.id.to_string(), topic, aggregate, occurred_at]).await?;
     match topic.as_str() {
         BookingConfirmed::SUBJECT => {
-            let booking: BookingConfirmed = event.payload.parse()?;
+            let booking: BookingConfirmed = event.payload.parse().or_terminal()?;
             add(cx, 1, 0, booking.amount_minor).await
         }
         BookingCancelled::SUBJECT => add(cx, 0, 1, 0).await,
-        _ => Ok(()),
+        _ => applied(),
     }
 }
 
-async fn add(cx: &mut Cx, confirmed: i64, cancelled: i64, revenue: i64) -> Result<(), Failure> {
+async fn add(cx: &mut Cx, confirmed: i64, cancelled: i64, revenue: i64) -> Handled {
     const ADD: &str = "insert into analytics_totals (tenant, confirmed, cancelled, revenue_minor) \
-        values ($1, $2, $3, $4) on conflict (tenant) do update set \
+        values (:tenant, $1, $2, $3) on conflict (tenant) do update set \
         confirmed = analytics_totals.confirmed + excluded.confirmed, \
         cancelled = analytics_totals.cancelled + excluded.cancelled, \
         revenue_minor = analytics_totals.revenue_minor + excluded.revenue_minor";
-    let tenant = cx.tenant().as_str().into();
-    cx.tx().execute(ADD, vec![tenant, confirmed.into(), cancelled.into(), revenue.into()]).await?;
-    Ok(())
+    cx.execute(ADD, params![confirmed, cancelled, revenue]).await?;
+    applied()
 }

@@ -2,10 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use chapar::core::machine::retry::RetryPolicy;
-use chapar::{App, Failure, Projection, Tenant, Tx, read_model};
+use chapar::prelude::*;
+use chapar::{Tx, read_model};
 use jiff::civil::Date;
-use serde::{Deserialize, Serialize};
 
 use crate::Config;
 use crate::events::{BookingCancelled, BookingConfirmed};
@@ -31,8 +30,8 @@ pub struct Arrival {
     pub nights: i64,
 }
 
-/// Registers the board.
-pub fn register(app: App, config: &Config) -> App {
+/// The service, which keeps the board.
+pub fn service(config: &Config) -> Service {
     let board = Projection::<Arrivals>::new(BOARD)
         .on(
             |event: &BookingConfirmed| day(&event.property_id, event.check_in),
@@ -53,10 +52,7 @@ pub fn register(app: App, config: &Config) -> App {
                 }
             },
         );
-    let RetryPolicy { attempts, min_backoff, max_backoff, .. } = config.retry;
-    app.projection_with(SERVICE, board, |consumer| {
-        consumer.retry(attempts).backoff(min_backoff, max_backoff)
-    })
+    Service::new(SERVICE).projection_with(board, |consumer| config.patience(consumer))
 }
 
 /// Who arrives at a property of a tenant on a day.

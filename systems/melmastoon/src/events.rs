@@ -2,28 +2,38 @@
 //!
 //! The payloads are [generated] from the schemas; here is what the booking flow uses of them.
 //! Allocation, payment intent, folio, key and message of a booking go by its id: they share one
-//! ordering key, and whoever subscribes to several of them sees the whole story of a booking in
+//! ordering key, and a consumer of several of them sees the whole story of a booking in
 //! the order in which it happened.
 
 pub mod generated;
 
-use chapar::Event;
+use chapar::prelude::*;
 use jiff::civil::Date;
-use serde::{Deserialize, Serialize};
 
-pub use generated::billing::{FolioChargePosted, FolioOpened};
-pub use generated::inventory::{
-    AllocationCommitted, AllocationReleased, AllocationReleasedReason, OversellBlocked,
+pub use generated::billing::{
+    FolioChargePosted, FolioChargePostedRequired, FolioOpened, FolioOpenedRequired,
 };
-pub use generated::lock_integration::{KeyCredentialIssued, VendorError as LockVendorError};
-pub use generated::notification::{MessageBounced, MessageDispatched};
+pub use generated::inventory::{
+    AllocationCommitted, AllocationReleased, AllocationReleasedReason, AllocationReleasedRequired,
+    OversellBlocked, OversellBlockedRequired,
+};
+pub use generated::lock_integration::{
+    KeyCredentialIssued, KeyCredentialIssuedRequired, VendorError as LockVendorError,
+    VendorErrorRequired as LockVendorErrorRequired,
+};
+pub use generated::notification::{
+    MessageBounced, MessageBouncedRequired, MessageDispatched, MessageDispatchedRequired,
+};
 pub use generated::payment::{
-    IntentCaptured, IntentCapturedRail, IntentCreated, IntentFailed, IntentRefunded,
+    IntentCaptured, IntentCapturedRail, IntentCapturedRequired, IntentCreated,
+    IntentCreatedRequired, IntentFailed, IntentFailedRequired, IntentRefunded,
+    IntentRefundedRequired,
 };
 pub use generated::reservation::{
-    BookingCancelled, BookingCancelledReason, BookingConfirmed, BookingConfirmedStatus, BookingHeld,
+    BookingCancelled, BookingCancelledReason, BookingCancelledRequired, BookingConfirmed,
+    BookingConfirmedRequired, BookingConfirmedStatus, BookingHeld, BookingHeldRequired,
 };
-pub use generated::{Guest, Rail};
+pub use generated::{Guest, GuestRequired, Rail};
 
 /// The topics of the booking flow.
 pub const TOPICS: &[&str] = &[
@@ -101,7 +111,6 @@ impl From<BookingCancelledReason> for AllocationReleasedReason {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chapar::Profile;
 
     #[test]
     fn every_topic_fits_the_grammar_of_the_platform() {
@@ -122,22 +131,25 @@ mod tests {
             let schema: serde_json::Value =
                 serde_json::from_str(contract["schema"].as_str().unwrap()).unwrap();
             for example in schema["examples"].as_array().unwrap() {
-                let after = generated::round_trip(subject, example.clone());
-                assert_eq!(after.unwrap(), *example, "{subject}");
+                let after = generated::round_trip(subject, example.clone()).unwrap();
+                let mut example = example.clone();
+                // The envelope says whose it is; the types leave it out.
+                example.as_object_mut().unwrap().remove("tenantId");
+                assert_eq!(after, example, "{subject}");
             }
         }
     }
 
     #[test]
     fn a_payload_is_flat_and_in_camel_case() {
-        let event = AllocationCommitted::new(
-            "res_1".into(),
-            "alloc_1".into(),
-            "house-1".into(),
-            "101".into(),
-            Date::constant(2027, 1, 2),
-            2,
-        );
+        let event = AllocationCommitted {
+            reservation_id: "res_1".into(),
+            allocation_id: "alloc_1".into(),
+            property_id: "house-1".into(),
+            room_id: "101".into(),
+            check_in: Date::constant(2027, 1, 2),
+            nights: 2,
+        };
         let json = serde_json::to_value(&event).unwrap();
         let expected = serde_json::json!({"reservationId": "res_1", "allocationId": "alloc_1",
             "propertyId": "house-1", "roomId": "101", "checkIn": "2027-01-02", "nights": 2});

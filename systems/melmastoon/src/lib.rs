@@ -6,19 +6,15 @@
 //! a [message](notification). [Analytics](analytics), [pricing] and the front desk's [board] look on. Each
 //! service has its own tables and handlers, and hears of the others only by events.
 //!
-//! [`app`] registers them all, [`Generator`] makes guests, and [`audit`] checks by plain SQL
+//! [`hotel`] runs them all, [`Generator`] makes guests, and [`audit`] checks by plain SQL
 //! what came of it.
 //!
 //! ```no_run
-//! use chapar::sql::SqlTransport;
-//! use chapar::{App, Store, StoreOptions};
-//! use melmastoon::Config;
+//! use chapar::prelude::*;
+//!
 //! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
-//! let store = Store::open("sqlite:hotel.db", &StoreOptions::default()).await?;
-//! melmastoon::migrate(&store).await?;
-//! let transport = std::sync::Arc::new(SqlTransport::new(store.clone(), "hotel-1"));
-//! let app = App::new(melmastoon::backbone(store), transport, "hotel-1");
-//! let running = melmastoon::app(app, &Config::default()).start().await?;
+//! let app = App::connect("sqlite:hotel.db", "sql:");
+//! melmastoon::hotel(app, &melmastoon::Config::default()).run_until(ctrl_c()).await?;
 //! # Ok(()) }
 //! ```
 
@@ -41,8 +37,8 @@ use std::time::Duration;
 
 use chapar::core::dialect::Melmastoon;
 use chapar::core::machine::retry::RetryPolicy;
-use chapar::sql::Migration;
-use chapar::{App, Chapar, Consumer, EffectTask, Producer, Profile, Registry, Store, StoreError};
+use chapar::prelude::*;
+use chapar::{Producer, Registry, Store, StoreError};
 
 pub use audit::{Audit, audit};
 pub use traffic::{Generator, Tally};
@@ -82,36 +78,54 @@ impl Default for Config {
 
 impl Config {
     fn consumer(&self, name: &str) -> Consumer {
-        let RetryPolicy { attempts, min_backoff, max_backoff, .. } = self.retry;
-        Consumer::new(name).retry(attempts).backoff(min_backoff, max_backoff)
+        self.patience(Consumer::new(name))
     }
 
-    fn task(&self, task: EffectTask) -> EffectTask {
-        task.retry(self.retry).timeout(Duration::from_secs(5))
+    fn patience(&self, consumer: Consumer) -> Consumer {
+        let RetryPolicy { attempts, min_backoff, max_backoff, .. } = self.retry;
+        consumer.retry(attempts).backoff(min_backoff, max_backoff)
+    }
+
+    fn task<C: Effect>(&self, task: EffectTask<C>) -> EffectTask<C> {
+        let RetryPolicy { attempts, min_backoff, max_backoff, .. } = self.retry;
+        task.attempts(attempts).backoff(min_backoff, max_backoff).timeout(Duration::from_secs(5))
     }
 }
 
-/// Registers every consumer, timer and vendor call of the hotel.
+/// The whole hotel on an app: its profile, contracts, tables and services.
+pub fn hotel(app: App, config: &Config) -> App {
+    let app = app.profile(profile()).registry(registry()).migrate(migrations());
+    self::app(app, config)
+}
+
+/// Every service of the hotel.
 pub fn app(app: App, config: &Config) -> App {
-    let app = reservation::register(app, config);
-    let app = inventory::register(app, config);
-    let app = payment::register(app, config);
-    let app = billing::register(app, config);
-    let app = lock::register(app, config);
-    let app = notification::register(app, config);
-    let app = analytics::register(app, config);
-    let app = board::register(app, config);
-    pricing::register(app, config)
+    app.service(reservation::service(config))
+        .service(inventory::service(config))
+        .service(payment::service(config))
+        .service(billing::service(config))
+        .service(lock::service(config))
+        .service(notification::service(config))
+        .service(analytics::service(config))
+        .service(board::service(config))
+        .service(pricing::service(config))
+}
+
+/// What the hotel decides for itself.
+pub fn profile() -> Profile {
+    Profile::builtin("melmastoon").expect("the profile is built in")
+}
+
+fn registry() -> Registry {
+    Registry::from_bundle(CONTRACTS).expect("the bundle is tested to be current")
 }
 
 /// The backbone of the hotel on a store: its profile, its dialect and its contracts.
 pub fn backbone(store: Store) -> Chapar {
-    let registry = Registry::from_bundle(CONTRACTS).expect("the bundle is tested to be current");
-    let profile = Profile::builtin("melmastoon").expect("the profile is built in");
     let producer = Producer { service: "melmastoon".into(), ..Producer::default() };
-    Chapar::builder(store, profile, Arc::new(Melmastoon))
+    Chapar::builder(store, profile(), Arc::new(Melmastoon))
         .producer(producer)
-        .registry(registry)
+        .registry(registry())
         .build()
 }
 

@@ -1,64 +1,57 @@
 //! `lock-integration-service`: issues keys for paid bookings.
 
-use chapar::{App, Cx, EffectOutcome, EffectTask, Event, Failure};
-use serde::{Deserialize, Serialize};
+use chapar::prelude::*;
 
 use crate::Config;
 use crate::events::{
-    BookingConfirmed, BookingConfirmedStatus, KeyCredentialIssued, LockVendorError,
+    BookingConfirmed, BookingConfirmedStatus, KeyCredentialIssued, KeyCredentialIssuedRequired,
+    LockVendorError, LockVendorErrorRequired,
 };
+use crate::vendor::Reference;
 
 /// The service's name.
 pub const SERVICE: &str = "lock-integration-service";
 
-const ISSUE_KEY: &str = "lock.issue_key";
-
-/// Registers what the locks do when a booking is confirmed.
-pub fn register(app: App, config: &Config) -> App {
-    let consumer = config.consumer("lock-integration-service.booking-confirmed").on(request_key);
-    let issue = EffectTask::new(SERVICE, ISSUE_KEY, config.vendors.locks(), key_issued);
-    app.consumer(SERVICE, consumer).effect(config.task(issue))
+/// The service, which calls the vendor of the locks.
+pub fn service(config: &Config) -> Service {
+    let locks = config.vendors.locks();
+    Service::new(SERVICE)
+        .consumer(config.consumer("booking-confirmed").on(request_key))
+        .effect(config.task(EffectTask::new(locks.answering::<IssueKey>())).then(key_issued))
 }
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Effect, Serialize, Deserialize)]
+#[effect("lock.issue_key", key = "key_{reservation_id}:issue", answer = Reference)]
 #[serde(rename_all = "camelCase")]
-struct KeyRequest {
+struct IssueKey {
     reservation_id: String,
     room_id: String,
 }
 
-async fn request_key(booking: BookingConfirmed, cx: &mut Cx) -> Result<(), Failure> {
-    // Who pays on arrival gets the key on arrival.
+async fn request_key(booking: BookingConfirmed, cx: &mut Cx) -> Handled {
+    // A guest who pays on arrival gets the key on arrival.
     if booking.status == BookingConfirmedStatus::ConfirmedCashPending {
-        cx.noop();
-        return Ok(());
+        return cx.noop();
     }
-    let key = format!("key_{}:issue", booking.reservation_id);
-    let (reservation_id, room_id) = (booking.reservation_id, booking.room_id);
-    cx.effect(ISSUE_KEY, &key, &KeyRequest { reservation_id, room_id }).await
+    let BookingConfirmed { reservation_id, room_id, .. } = booking;
+    cx.effect(IssueKey { reservation_id, room_id }).await
 }
 
-async fn key_issued(outcome: EffectOutcome, cx: &mut Cx) -> Result<(), Failure> {
+async fn key_issued(outcome: EffectOutcome<IssueKey>, cx: &mut Cx) -> Handled {
     const ISSUED: &str = "insert into lock_keys (tenant, reservation, credential, issued_at) \
-        values ($1, $2, $3, $4)";
-    let KeyRequest { reservation_id, room_id } = serde_json::from_value(outcome.request)?;
-    let answer = match outcome.result {
-        Ok(answer) => answer,
+        values (:tenant, $1, $2, $3)";
+    let IssueKey { reservation_id, room_id } = outcome.request;
+    let credential_id = match outcome.result {
+        Ok(Reference { reference }) => reference,
         Err(reason) => {
             let intent = format!("{reservation_id}:key_error");
-            let error = LockVendorError::new(reservation_id, room_id, reason);
-            return cx.emit(error.for_tenant(cx.tenant()).idempotency_key(intent)).await;
+            let error = LockVendorErrorRequired { reservation_id, room_id, reason };
+            return cx.emit(LockVendorError::from(error).draft().idempotency_key(intent)).await;
         }
     };
-    let credential_id = answer["reference"].as_str().unwrap_or_default().to_owned();
-    let args = vec![
-        cx.tenant().as_str().into(),
-        (&reservation_id).into(),
-        (&credential_id).into(),
-        cx.now().as_microsecond().into(),
-    ];
-    cx.tx().execute(ISSUED, args).await?;
+    let now = cx.now().as_microsecond();
+    cx.execute(ISSUED, params![reservation_id, credential_id, now]).await?;
     let intent = format!("{reservation_id}:key");
-    let issued = KeyCredentialIssued::new(reservation_id, credential_id, room_id);
-    cx.emit(issued.for_tenant(cx.tenant()).idempotency_key(intent)).await
+    let issued = KeyCredentialIssuedRequired { reservation_id, credential_id, room_id };
+    cx.emit(KeyCredentialIssued::from(issued).draft().idempotency_key(intent)).await
 }

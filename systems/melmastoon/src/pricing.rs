@@ -1,6 +1,6 @@
-//! `pricing-service`: remembers what was quoted. Nobody waits for it.
+//! `pricing-service`: remembers what was quoted. No other service waits for it.
 
-use chapar::{App, Cx, Failure};
+use chapar::prelude::*;
 
 use crate::Config;
 use crate::events::BookingHeld;
@@ -8,24 +8,17 @@ use crate::events::BookingHeld;
 /// The service's name.
 pub const SERVICE: &str = "pricing-service";
 
-/// Registers the recording of quotes.
-pub fn register(app: App, config: &Config) -> App {
-    let consumer = config.consumer("pricing-service.quote-snapshot").on(record).unordered();
-    app.consumer(SERVICE, consumer)
+/// The service, which records quotes.
+pub fn service(config: &Config) -> Service {
+    Service::new(SERVICE).consumer(config.consumer("quote-snapshot").on(record).unordered())
 }
 
-async fn record(held: BookingHeld, cx: &mut Cx) -> Result<(), Failure> {
+async fn record(held: BookingHeld, cx: &mut Cx) -> Handled {
     const RECORD: &str = "insert into pricing_quotes \
         (tenant, reservation, nights, amount_minor, currency, quoted_at) \
-        values ($1, $2, $3, $4, $5, $6)";
-    let args = vec![
-        cx.tenant().as_str().into(),
-        held.reservation_id.into(),
-        held.nights.into(),
-        held.amount_minor.into(),
-        held.currency.into(),
-        cx.now().as_microsecond().into(),
-    ];
-    cx.tx().execute(RECORD, args).await?;
-    Ok(())
+        values (:tenant, $1, $2, $3, $4, $5)";
+    let BookingHeld { reservation_id, nights, amount_minor, currency, .. } = held;
+    let now = cx.now().as_microsecond();
+    cx.execute(RECORD, params![reservation_id, nights, amount_minor, currency, now]).await?;
+    applied()
 }

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
 use crate::Config;
-use crate::events::{Guest, Rail};
+use crate::events::{Guest, GuestRequired, Rail};
 use crate::inventory;
 use crate::reservation::{Desk, HoldRequest};
 use crate::vendor::hash;
@@ -137,7 +137,7 @@ impl Generator {
         match self.desk.hold(self.wish(n)).await {
             Ok(_) => self.tally.held.fetch_add(1, Relaxed),
             Err(failure) => {
-                warn!(%failure, booking = n, "a guest was turned away");
+                warn!(%failure, booking = n, "booking failed");
                 self.tally.failed.fetch_add(1, Relaxed)
             }
         };
@@ -147,7 +147,7 @@ impl Generator {
     fn wish(&self, n: u64) -> HoldRequest {
         let dice = hash(self.seed, &format!("guest {n}"));
         let percent = |shift: u32, share: u64| (dice >> shift) % 100 < share;
-        // Somebody else's place is one that was given out shortly before.
+        // A conflict is a place that was given out shortly before.
         let place = if percent(0, CONFLICT_SHARE) { n.saturating_sub(1 + dice % 40) } else { n };
         let hotels = HOTELS.len() as u64;
         let (hotel, place) = (place % hotels, place / hotels);
@@ -166,7 +166,7 @@ impl Generator {
             room: (room + 1).to_string(),
             check_in: OPENING.saturating_add(day.min(2_900_000).days()),
             nights: nights as u32,
-            guest: Guest::new(format!("guest_{n:06}"), locale.to_owned()),
+            guest: guest(n, locale),
             amount_minor: (40 + (dice >> 40) as i64 % 160) * 100 * nights as i64,
             currency: "USD".to_owned(),
             rail: if percent(32, CASH_SHARE) { Rail::Cash } else { Rail::Card },
@@ -181,6 +181,10 @@ impl Generator {
         let made: i64 = row.map_or(Ok(0), |row| row.get(0))?;
         Ok(made.unsigned_abs())
     }
+}
+
+fn guest(n: u64, locale: &str) -> Guest {
+    GuestRequired { guest_id: format!("guest_{n:06}"), locale: locale.to_owned() }.into()
 }
 
 fn property_name(n: u64) -> String {

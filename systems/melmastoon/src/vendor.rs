@@ -5,10 +5,10 @@
 //! an intent once, however often it is asked.
 
 use std::collections::{HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::future::{Ready, ready};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use chapar::core::port::{BoxFuture, Effect, EffectError, Effects};
-use serde_json::{Value, json};
+use chapar::prelude::*;
 
 /// How often the simulated vendors fail, as shares of 1.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,8 +36,8 @@ impl Vendors {
     }
 
     pub(crate) fn cards(&self) -> Simulator {
-        let declined = EffectError::Terminal("the card was declined".into());
-        self.simulator("card", Some(Refusal { share: self.decline, error: declined }))
+        let declined = || Failure::terminal("the card was declined");
+        self.simulator("card", Some(Refused { share: self.decline, failure: declined }))
     }
 
     pub(crate) fn refunds(&self) -> Simulator {
@@ -45,35 +45,41 @@ impl Vendors {
     }
 
     pub(crate) fn locks(&self) -> Simulator {
-        let offline = EffectError::Retryable("the lock's gateway is offline".into());
-        self.simulator("lock", Some(Refusal { share: self.lock_error, error: offline }))
+        let offline = || Failure::retry("the lock's gateway is offline");
+        self.simulator("lock", Some(Refused { share: self.lock_error, failure: offline }))
     }
 
     pub(crate) fn messages(&self) -> Simulator {
         self.simulator("message", None)
     }
 
-    fn simulator(&self, name: &'static str, refusal: Option<Refusal>) -> Simulator {
+    fn simulator(&self, name: &'static str, refused: Option<Refused>) -> Simulator {
         let Vendors { flaky, seed, .. } = *self;
-        Simulator { name, refusal, flaky, seed, ledger: Mutex::default() }
+        Simulator { name, refused, flaky, seed, ledger: Arc::default() }
     }
 }
 
-/// One simulated vendor.
-#[derive(Debug)]
+/// What a vendor answers: its own name for what it did.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Reference {
+    pub(crate) reference: String,
+}
+
+/// One simulated vendor. Cheap to clone.
+#[derive(Debug, Clone)]
 pub(crate) struct Simulator {
     name: &'static str,
-    refusal: Option<Refusal>,
+    refused: Option<Refused>,
     flaky: f64,
     seed: u64,
-    ledger: Mutex<Ledger>,
+    ledger: Arc<Mutex<Ledger>>,
 }
 
 /// An answer that some keys always get.
-#[derive(Debug)]
-struct Refusal {
+#[derive(Debug, Clone, Copy)]
+struct Refused {
     share: f64,
-    error: EffectError,
+    failure: fn() -> Failure,
 }
 
 /// What a vendor has carried out. It remembers the latest only, as vendors do.
@@ -86,31 +92,34 @@ struct Ledger {
 
 const REMEMBERED: usize = 10_000;
 
-impl Effects for Simulator {
-    fn run<'a>(&'a self, effect: &'a Effect) -> BoxFuture<'a, Result<Value, EffectError>> {
-        Box::pin(std::future::ready(self.answer(effect)))
-    }
-}
-
 impl Simulator {
-    fn answer(&self, effect: &Effect) -> Result<Value, EffectError> {
-        let key = &effect.idempotency_key;
-        if let Some(refusal) = &self.refusal
-            && self.dice(key, 0) < refusal.share
+    /// The vendor as the function that makes calls of a kind.
+    pub(crate) fn answering<C>(
+        self,
+    ) -> impl Fn(C, Attempt) -> Ready<Result<Reference, Failure>> + Send + Sync + 'static
+    where
+        C: Effect<Answer = Reference>,
+    {
+        move |_, attempt| ready(self.answer(&attempt.idempotency_key, attempt.number))
+    }
+
+    fn answer(&self, key: &str, attempt: u32) -> Result<Reference, Failure> {
+        if let Some(refused) = &self.refused
+            && self.dice(key, 0) < refused.share
         {
-            return Err(refusal.error.clone());
+            return Err((refused.failure)());
         }
-        let dice = self.dice(key, u64::from(effect.attempt));
+        let dice = self.dice(key, u64::from(attempt));
         if dice < self.flaky / 2.0 {
-            return Err(EffectError::Retryable(format!("the {} vendor says 503", self.name)));
+            return Err(Failure::retry(format!("the {} vendor says 503", self.name)));
         }
         self.ledger().carry_out(key);
         if dice < self.flaky {
             // The worse half: it is done, and only the answer is lost.
             let lost = format!("the {} vendor's answer did not arrive", self.name);
-            return Err(EffectError::Retryable(lost));
+            return Err(Failure::retry(lost));
         }
-        Ok(json!({ "reference": format!("{}_{:016x}", self.name, hash(self.seed, key)) }))
+        Ok(Reference { reference: format!("{}_{:016x}", self.name, hash(self.seed, key)) })
     }
 
     /// A number in 0..1 that is always the same for these.
@@ -154,21 +163,15 @@ pub(crate) fn hash(seed: u64, text: &str) -> u64 {
 mod tests {
     use super::*;
 
-    fn effect(n: u32, attempt: u32) -> Effect {
-        Effect {
-            kind: "payment.capture".into(),
-            idempotency_key: format!("pay_{n}:capture"),
-            tenant: "acme".parse().unwrap(),
-            request: Value::Null,
-            attempt,
-        }
+    fn answer(cards: &Simulator, n: u32, attempt: u32) -> Result<Reference, Failure> {
+        cards.answer(&format!("pay_{n}:capture"), attempt)
     }
 
     #[test]
     fn about_the_stated_share_of_cards_is_declined_and_always_the_same_ones() {
         let vendors = Vendors { decline: 0.05, flaky: 0.0, ..Vendors::default() };
         let declined = |cards: Simulator| -> Vec<u32> {
-            (0..10_000).filter(|n| cards.answer(&effect(*n, 1)).is_err()).collect()
+            (0..10_000).filter(|n| answer(&cards, *n, 1).is_err()).collect()
         };
         let first = declined(vendors.cards());
         assert!((400..600).contains(&first.len()), "{}", first.len());
@@ -179,7 +182,7 @@ mod tests {
     fn a_lost_answer_is_given_again_without_a_second_charge() {
         let cards = Vendors { decline: 0.0, flaky: 0.5, ..Vendors::default() }.cards();
         for n in 0..200 {
-            let answered = (1..50).find_map(|attempt| cards.answer(&effect(n, attempt)).ok());
+            let answered = (1..50).find_map(|attempt| answer(&cards, n, attempt).ok());
             assert!(answered.is_some());
         }
         assert_eq!(cards.ledger().carried_out, 200);

@@ -5,6 +5,7 @@ mod common;
 
 use std::time::Duration;
 
+use chapar::App;
 use common::{Hotel, on_both, stop, until};
 use melmastoon::events::Rail;
 use melmastoon::{inventory, payment, reservation};
@@ -92,7 +93,7 @@ async fn of_two_guests_who_want_one_room_one_gets_it(hotel: Hotel) {
 
 async fn a_hold_that_inventory_never_answers_expires(mut hotel: Hotel) {
     hotel.config.allocation_deadline = Duration::from_millis(300);
-    let running = hotel.start(reservation::register).await;
+    let running = hotel.start(|app, config| app.service(reservation::service(config))).await;
     let booking = hotel.hold(1, Rail::Card).await;
     hotel.until_state(&booking, "cancelled").await;
     assert_eq!(hotel.state(&booking).await.1.as_deref(), Some("hold_expired"));
@@ -102,7 +103,7 @@ async fn a_hold_that_inventory_never_answers_expires(mut hotel: Hotel) {
 
 async fn an_allocation_after_the_deadline_leaves_no_room_sold(mut hotel: Hotel) {
     hotel.config.allocation_deadline = Duration::from_millis(1);
-    let running = hotel.start(reservation::register).await;
+    let running = hotel.start(|app, config| app.service(reservation::service(config))).await;
     let late = hotel.hold(1, Rail::Card).await;
     hotel.until_state(&late, "cancelled").await;
     stop(running).await;
@@ -122,7 +123,9 @@ async fn an_allocation_after_the_deadline_leaves_no_room_sold(mut hotel: Hotel) 
 
 async fn money_captured_after_the_deadline_is_given_back(mut hotel: Hotel) {
     hotel.config.allocation_deadline = Duration::from_millis(1);
-    let services = |app, config: &_| payment::register(inventory::register(app, config), config);
+    let services = |app: App, config: &_| {
+        app.service(payment::service(config)).service(inventory::service(config))
+    };
     let running = hotel.start(services).await;
     let booking = hotel.hold(1, Rail::Card).await;
     until("the money to be captured", async || {
@@ -132,7 +135,7 @@ async fn money_captured_after_the_deadline_is_given_back(mut hotel: Hotel) {
     stop(running).await;
 
     // The saga has not heard of any of it when its deadline passes.
-    let running = hotel.start(|app, _| reservation::register_deadlines(app)).await;
+    let running = hotel.start(|app, _| app.service(reservation::deadlines())).await;
     hotel.until_state(&booking, "cancelled").await;
     stop(running).await;
 

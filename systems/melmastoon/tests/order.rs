@@ -3,12 +3,13 @@
 
 mod common;
 
-use chapar::{Event, Tenant};
+use chapar::{App, Event, Tenant};
 use common::{HOTEL, Hotel, on_both, stop, until};
 use jiff::Timestamp;
 use jiff::civil::Date;
 use melmastoon::events::{
-    AllocationCommitted, BookingCancelled, BookingCancelledReason, BookingHeld, Guest, Rail,
+    AllocationCommitted, BookingCancelled, BookingCancelledReason, BookingCancelledRequired,
+    BookingHeld, BookingHeldRequired, Guest, GuestRequired, Rail,
 };
 use melmastoon::{analytics, inventory, payment};
 
@@ -19,7 +20,9 @@ on_both!(
 );
 
 async fn a_booking_that_was_cancelled_before_it_is_allocated_gets_no_room(hotel: Hotel) {
-    let services = |app, config: &_| inventory::register(analytics::register(app, config), config);
+    let services = |app: App, config: &_| {
+        app.service(inventory::service(config)).service(analytics::service(config))
+    };
     let running = hotel.start(services).await;
     append(&hotel, HOTEL, cancelled()).await;
     append(&hotel, HOTEL, held()).await;
@@ -31,17 +34,18 @@ async fn a_booking_that_was_cancelled_before_it_is_allocated_gets_no_room(hotel:
 }
 
 async fn a_payment_begins_once_whichever_is_known_first(hotel: Hotel) {
-    let services = |app, config: &_| payment::register(analytics::register(app, config), config);
+    let services = |app: App, config: &_| {
+        app.service(payment::service(config)).service(analytics::service(config))
+    };
     let running = hotel.start(services).await;
-    let allocation_id = "alloc_res_1".to_owned();
-    let allocation = AllocationCommitted::new(
-        "res_1".into(),
-        allocation_id,
-        "house-1".into(),
-        "1".into(),
-        CHECK_IN,
-        2,
-    );
+    let allocation = AllocationCommitted {
+        reservation_id: "res_1".into(),
+        allocation_id: "alloc_res_1".into(),
+        property_id: "house-1".into(),
+        room_id: "1".into(),
+        check_in: CHECK_IN,
+        nights: 2,
+    };
     append(&hotel, HOTEL, allocation).await;
     append(&hotel, HOTEL, held()).await;
     until("the capture", async || hotel.told("payment.intent.captured", "res_1").await == 1).await;
@@ -53,7 +57,9 @@ async fn a_payment_begins_once_whichever_is_known_first(hotel: Hotel) {
 
 /// The rooms are another hotel's, under the same names: for this one they do not exist.
 async fn a_tenant_cannot_take_the_rooms_of_another(hotel: Hotel) {
-    let services = |app, config: &_| inventory::register(analytics::register(app, config), config);
+    let services = |app: App, config: &_| {
+        app.service(inventory::service(config)).service(analytics::service(config))
+    };
     let running = hotel.start(services).await;
     append(&hotel, "oxus-mazar", held()).await;
     until("the refusal", async || hotel.told("inventory.oversell.blocked", "res_1").await == 1)
@@ -70,7 +76,7 @@ async fn append<E: Event>(hotel: &Hotel, tenant: &str, event: E) {
     let (owner, _) = profile.services.iter().find(|(_, known)| **known == token).unwrap();
     let chapar = hotel.chapar.for_service(owner);
     let mut tx = chapar.begin(&tenant).await.unwrap();
-    chapar.append(&mut tx, event.for_tenant(&tenant)).await.unwrap();
+    chapar.append(&mut tx, &tenant, event).await.unwrap();
     chapar.commit(tx).await.unwrap();
 }
 
@@ -92,32 +98,34 @@ async fn until_idle(hotel: &Hotel) {
 const CHECK_IN: Date = Date::constant(2027, 3, 21);
 
 fn guest() -> Guest {
-    Guest::new("guest_1".into(), "en".into())
+    GuestRequired { guest_id: "guest_1".into(), locale: "en".into() }.into()
 }
 
 fn held() -> BookingHeld {
-    BookingHeld::new(
-        "res_1".into(),
-        "house-1".into(),
-        "1".into(),
-        CHECK_IN,
-        2,
-        guest(),
-        12_000,
-        "USD".into(),
-        Rail::Card,
-        Timestamp::UNIX_EPOCH,
-    )
+    BookingHeldRequired {
+        reservation_id: "res_1".into(),
+        property_id: "house-1".into(),
+        room_id: "1".into(),
+        check_in: CHECK_IN,
+        nights: 2,
+        guest: guest(),
+        amount_minor: 12_000,
+        currency: "USD".into(),
+        rail: Rail::Card,
+        hold_expires_at: Timestamp::UNIX_EPOCH,
+    }
+    .into()
 }
 
 fn cancelled() -> BookingCancelled {
-    BookingCancelled::new(
-        "res_1".into(),
-        BookingCancelledReason::HoldExpired,
-        "house-1".into(),
-        "1".into(),
-        CHECK_IN,
-        2,
-        guest(),
-    )
+    BookingCancelledRequired {
+        reservation_id: "res_1".into(),
+        reason: BookingCancelledReason::HoldExpired,
+        property_id: "house-1".into(),
+        room_id: "1".into(),
+        check_in: CHECK_IN,
+        nights: 2,
+        guest: guest(),
+    }
+    .into()
 }

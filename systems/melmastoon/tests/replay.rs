@@ -3,10 +3,11 @@
 
 use std::time::Duration;
 
+use chapar::App;
 use chapar::core::machine::retry::RetryPolicy;
 use chapar::testing::{self, Harness};
 use jiff::civil::Date;
-use melmastoon::events::{Guest, Rail};
+use melmastoon::events::{GuestRequired, Rail};
 use melmastoon::reservation::{Desk, HoldRequest};
 use melmastoon::{Config, Vendors, inventory, reservation};
 
@@ -16,10 +17,10 @@ fn config() -> Config {
     Config { retry: RetryPolicy::attempts(3), vendors: Vendors::reliable(), ..Config::default() }
 }
 
-async fn hotel(config: &Config, register: fn(chapar::App, &Config) -> chapar::App) -> Harness {
+async fn hotel(config: &Config, services: fn(App, &Config) -> App) -> Harness {
     let store = testing::store().await.unwrap();
     melmastoon::migrate(&store).await.unwrap();
-    let harness = Harness::new(melmastoon::backbone(store), |app| register(app, config)).await;
+    let harness = Harness::new(melmastoon::backbone(store), |app| services(app, config)).await;
     let harness = harness.unwrap();
     let tenant = HOTEL.parse().unwrap();
     inventory::add_rooms(harness.chapar(), &tenant, "house-1", 3).await.unwrap();
@@ -34,7 +35,7 @@ async fn hold(harness: &Harness, config: &Config, rail: Rail) -> String {
         room: "1".into(),
         check_in: Date::constant(2027, 3, 21),
         nights: 2,
-        guest: Guest::new("guest_1".into(), "fa".into()),
+        guest: GuestRequired { guest_id: "guest_1".into(), locale: "fa".into() }.into(),
         amount_minor: 12_000,
         currency: "USD".into(),
         rail,
@@ -57,7 +58,7 @@ async fn keep_their_contract(mut config: Config, decline: f64, rail: Rail) -> us
     harness.settle().await.unwrap();
     harness.turn(Duration::from_secs(3600)).await.unwrap();
     let app = |app| melmastoon::app(app, &config);
-    let probe = chapar::App::new(
+    let probe = App::new(
         harness.chapar().clone(),
         std::sync::Arc::new(chapar::sql::SqlTransport::new(harness.chapar().store().clone(), "x")),
         "x",
@@ -85,8 +86,9 @@ async fn every_consumer_takes_a_second_delivery_for_what_it_is() {
 #[tokio::test]
 async fn a_hold_without_an_answer_expires_when_the_clock_says_so_and_not_before() {
     let config = config();
-    // Nobody allocates rooms here.
-    let mut harness = hotel(&config, reservation::register).await;
+    // No service allocates rooms here.
+    let services = |app: App, config: &Config| app.service(reservation::service(config));
+    let mut harness = hotel(&config, services).await;
     let booking = hold(&harness, &config, Rail::Card).await;
     harness.settle().await.unwrap();
     harness.turn(config.allocation_deadline - Duration::from_secs(1)).await.unwrap();

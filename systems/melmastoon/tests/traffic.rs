@@ -5,7 +5,7 @@ mod common;
 
 use std::time::Duration;
 
-use chapar::triage::{Letters, Operator};
+use chapar::ops::{Letters, Operator};
 use common::{Hotel, on_both, stop, until};
 use melmastoon::{Generator, Vendors, audit, notification};
 use tokio_util::sync::CancellationToken;

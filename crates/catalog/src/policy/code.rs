@@ -9,7 +9,7 @@ use chapar_core::Profile;
 use chapar_core::catalog::{Catalog, Declared, Place, Refusal, Source, Vendor};
 use chapar_core::profile::IdempotencyRule;
 
-use self::text::{Text, arguments, block};
+use self::text::{EVENT, Text, arguments, block};
 use super::{Found, Policy};
 use crate::load::{LoadError, MAX_DEPTH, files_with, shown, text};
 
@@ -29,8 +29,8 @@ const PUBLISHING: &[&str] = &["emit(", "append(", "append_batch(", "Draft::new("
 ///
 /// It is looked through as text. Found is what stands there in so many words: a subject in
 /// quotes, a type of [`Event`](chapar_core::Event) among the arguments of `emit`, `append` and
-/// `Draft::new`, an `impl Event` without an `intent` that somebody wrote, the mark of a vendor. Not found is what
-/// only running the program could tell: a subject that is put together, an event that comes in
+/// `Draft::new`, an event without an `intent`, the mark of a vendor. Not found is what only
+/// running the program could tell: a subject that is put together, an event that comes in
 /// a variable. Those are refused when the program runs. Comments on lines of their own do not
 /// count.
 pub(super) struct Code<'a> {
@@ -151,6 +151,7 @@ impl<'a> Code<'a> {
             }
         }
         if demands && !file.is_generated() {
+            file.derived(&catalog.profile, found);
             for at in file.text.words("Event for ") {
                 let block = block(file.text.clean(), at);
                 if block.contains("SUBJECT") && !block.contains("fn intent") {
@@ -217,6 +218,26 @@ impl File<'_> {
     fn is_generated(&self) -> bool {
         let mut lines = self.source.text().lines().take(2);
         lines.any(|line| line.starts_with("//! `chapar catalog rust`"))
+    }
+
+    /// A derived event must say its intent.
+    fn derived(&self, profile: &Profile, found: &mut Found) {
+        for at in self.text.words(EVENT) {
+            let start = at + EVENT.len();
+            let arguments = arguments(self.text.clean(), start);
+            let mut literals = self.text.literals();
+            let ours = literals.any(|literal| {
+                literal.within(start, arguments.len()) && subject_like(profile, literal.text)
+            });
+            if ours && !arguments.contains("intent") {
+                let message = format!(
+                    "{} has no intent: add intent = \"…\" to its #[event], a key that is the same \
+                     whenever the same is meant",
+                    self.text.struct_after(at).unwrap_or("the event")
+                );
+                found.add(Policy::IdempotencyKey, &self.place(at), message);
+            }
+        }
     }
 
     /// A draft and `chapar.emit` must be given a key; typed events bring theirs.

@@ -97,6 +97,13 @@ impl Shape {
         Some(Shape { doc, kind: Kind::Choices(choices.collect()) })
     }
 
+    /// Leaves fields out that no program needs to set or read.
+    pub(super) fn leave_out(&mut self, names: &[String]) {
+        if let Kind::Fields(fields) = &mut self.kind {
+            fields.retain(|field| field.required || !names.contains(&field.name));
+        }
+    }
+
     pub(super) fn fields(&self) -> &[Field] {
         match &self.kind {
             Kind::Fields(fields) => fields,

@@ -1,7 +1,6 @@
 //! Applying a batch: claim, handlers and emitted events in one transaction.
 
 use std::collections::{HashMap, HashSet};
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use chapar_core::convert::DUAL_PUBLISH_OF;
@@ -11,7 +10,6 @@ use chapar_core::machine::order::Place;
 use chapar_core::port::{BoxFuture, Delivery, Token};
 use chapar_core::{Envelope, rules};
 use chapar_sql::{Arrival, Tx};
-use futures_util::FutureExt;
 use jiff::Timestamp;
 use tracing::warn;
 
@@ -19,6 +17,7 @@ use crate::consumer::Handling;
 use crate::consumer::order::Turns;
 use crate::consumer::runner::Runner;
 use crate::cx::Cx;
+use crate::execution::Execution;
 use crate::failure::Failure;
 use crate::registry::Refusal;
 
@@ -324,10 +323,7 @@ impl Runner {
         let repeated = self.repeated(&mut tx, tenant, &going, &fresh, &turns).await?;
         self.mark(&mut tx, tenant, going.iter().map(|(_, item)| *item)).await?;
         let mut cx = match going.iter().find_map(|(_, item)| item.envelope.as_ref().ok()) {
-            Some(envelope) => {
-                let (chapar, states) = (self.chapar.clone(), self.states.clone());
-                Cx::new(tx, chapar, envelope.cause(), states, consumer)
-            }
+            Some(envelope) => self.execution().context(tx, envelope.cause(), consumer),
             None => return Err(unusable(going[0].1)),
         };
         let mut left = Vec::new();
@@ -482,7 +478,7 @@ impl Runner {
         self.handle_stashed(cx).await
     }
 
-    /// Calls a handler; one that takes too long or panics has failed like any other.
+    /// Calls the handler of a topic.
     async fn call(
         &self,
         topic: &str,
@@ -490,33 +486,30 @@ impl Runner {
         unstashing: bool,
         cx: &mut Cx,
     ) -> Result<(), Failure> {
-        let handled = match self.consumer.handlers.get(topic) {
-            None => return Err(Failure::rule(format!("no handler for topic {topic}"))),
+        let execution = self.execution();
+        match self.consumer.handlers.get(topic).cloned() {
+            None => Err(Failure::terminal(format!("no handler for topic {topic}"))),
             Some(Handling::Set(handler)) => {
                 cx.turn_to_set(envelopes.clone(), unstashing);
-                handler(envelopes, cx)
+                execution
+                    .call(cx, |cx: &mut Cx| Box::pin(async move { handler(envelopes, cx).await }))
+                    .await
             }
             Some(Handling::Each(handler)) => {
                 let envelope = envelopes.swap_remove(0);
                 cx.turn_to(envelope.clone(), unstashing);
-                handler(envelope, cx)
+                execution
+                    .call(cx, |cx: &mut Cx| Box::pin(async move { handler(envelope, cx).await }))
+                    .await
             }
-        };
-        // The transaction is rolled back, and nothing else of the context is used again.
-        let handled = AssertUnwindSafe(handled).catch_unwind();
-        match tokio::time::timeout(self.consumer.timeout, handled).await {
-            Ok(Ok(result)) => result,
-            Ok(Err(panic)) => {
-                let said = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-                let said = said.or_else(|| panic.downcast_ref::<String>().cloned());
-                let said = said.unwrap_or_else(|| "no message".into());
-                Err(Failure::transient(format!("the handler panicked: {said}")))
-            }
-            Err(_) => {
-                let limit = self.consumer.timeout;
-                let message = format!("the handler took longer than {limit:?}");
-                Err(Failure::new(FailureKind::Timeout, message))
-            }
+        }
+    }
+
+    fn execution(&self) -> Execution {
+        Execution {
+            chapar: self.chapar.clone(),
+            states: self.states.clone(),
+            timeout: self.consumer.timeout,
         }
     }
 
@@ -588,6 +581,6 @@ fn in_box(arrival: &Arrival) -> Message {
 fn unusable(item: &Item) -> Failure {
     match &item.envelope {
         Err(unusable) => Failure::new(unusable.kind, &unusable.reason),
-        Ok(_) => Failure::rule("the event is usable"),
+        Ok(_) => Failure::terminal("the event is usable"),
     }
 }

@@ -187,7 +187,7 @@ impl Runner {
         let mut tx = self.chapar.store().begin_engine().await?;
         for stashed in tx.conn().take_expired_stash(&self.consumer.name, now, 100).await? {
             let (saga, key) = (&stashed.saga, &stashed.key);
-            let failure = Failure::rule(format!("saga {saga} {key} did not start in time"));
+            let failure = Failure::terminal(format!("saga {saga} {key} did not start in time"));
             let item = self.boxed(stashed.arrival);
             // Its followers were let pass when it was stashed; they are not held back now.
             let letter = self.letter(&item, &failure, now, now);

@@ -23,7 +23,9 @@ use crate::cx::Cx;
 use crate::failure::Failure;
 use crate::push::Endpoint;
 
-pub(crate) use batch::{Item, fact};
+#[cfg(feature = "sqlite")]
+pub(crate) use batch::Item;
+pub(crate) use batch::fact;
 pub use gap::{Gap, Missing};
 pub(crate) use runner::Runner;
 
@@ -33,6 +35,8 @@ pub(crate) use runner::Runner;
 /// one ordering key are applied in order, unless it is [unordered](Consumer::unordered).
 pub struct Consumer {
     pub(crate) name: String,
+    /// The service's name is not put in front.
+    exact: bool,
     pub(crate) handlers: HashMap<String, Handling>,
     /// Topics whose events a service outside applies.
     pub(crate) outside: HashMap<String, Endpoint>,
@@ -70,7 +74,12 @@ pub(crate) enum Handling {
     Set(Arc<SetHandler>),
 }
 
-/// An async function or closure over an event and a [`Cx`].
+/// An async function or closure over an event and a [`Cx`] that returns [`Handled`](crate::Handled).
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is not a handler of `{E}`",
+    label = "expected `async fn(event: {E}, cx: &mut Cx) -> Handled`",
+    note = "a handler takes the event by value and `&mut Cx`, is async, and returns `Handled`"
+)]
 pub trait HandlerFn<'a, E>: Send + Sync {
     /// What it returns.
     type Future: Future<Output = Result<(), Failure>> + Send + 'a;
@@ -93,10 +102,17 @@ where
 
 impl Consumer {
     /// A consumer of this name. The name is its identity: what it has applied and how far it
-    /// has read is kept under it.
+    /// has read is kept under it. The service's name is put in front: `booking-held` of the
+    /// service `inventory` is `inventory.booking-held`.
     pub fn new(name: impl Into<String>) -> Self {
+        Consumer { exact: false, ..Self::named(name) }
+    }
+
+    /// A consumer of exactly this name, for one that another program has called so before.
+    pub fn named(name: impl Into<String>) -> Self {
         Consumer {
             name: name.into(),
+            exact: true,
             handlers: HashMap::new(),
             outside: HashMap::new(),
             ordered: true,
@@ -125,12 +141,18 @@ impl Consumer {
     {
         let handler: Arc<Handler> =
             Arc::new(move |envelope: Arc<Envelope>, cx: &mut Cx| -> BoxFuture<'_, _> {
-                match envelope.payload.parse::<E>() {
+                match decoded::<E>(&envelope) {
                     Ok(event) => Box::pin(handler.call(event, cx)),
-                    Err(error) => Box::pin(std::future::ready(Err(undecodable(&error)))),
+                    Err(failure) => Box::pin(std::future::ready(Err(failure))),
                 }
             });
         self.handlers.insert(E::SUBJECT.to_owned(), Handling::Each(handler));
+        self
+    }
+
+    /// Handles the events of one topic.
+    pub(crate) fn handling(mut self, topic: &str, handler: Arc<Handler>) -> Self {
+        self.handlers.insert(topic.to_owned(), Handling::Each(handler));
         self
     }
 
@@ -147,10 +169,10 @@ impl Consumer {
         let handler: Arc<SetHandler> =
             Arc::new(move |envelopes: Vec<Arc<Envelope>>, cx: &mut Cx| -> BoxFuture<'_, _> {
                 let events: Result<Vec<E>, _> =
-                    envelopes.iter().map(|envelope| envelope.payload.parse::<E>()).collect();
+                    envelopes.iter().map(|envelope| decoded(envelope)).collect();
                 match events {
                     Ok(events) => Box::pin(handler.call(events, cx)),
-                    Err(error) => Box::pin(std::future::ready(Err(undecodable(&error)))),
+                    Err(failure) => Box::pin(std::future::ready(Err(failure))),
                 }
             });
         self.handlers.insert(E::SUBJECT.to_owned(), Handling::Set(handler));
@@ -269,7 +291,7 @@ impl Consumer {
     }
 
     /// Declares that this consumer writes what must not be written twice, such as an audit
-    /// trail: nobody can [seek](crate::triage::Seek) it so that it would apply an event again.
+    /// trail: nobody can [seek](crate::ops::Seek) it so that it would apply an event again.
     pub fn append_only(mut self) -> Self {
         self.append_only = true;
         self
@@ -286,6 +308,16 @@ impl Consumer {
         self
     }
 
+    /// Puts the service's name in front, where the name does not have one.
+    pub(crate) fn of_service(mut self, service: &str) -> Self {
+        let prefix = format!("{service}.");
+        if !self.exact && !self.name.starts_with(&prefix) {
+            self.name.insert_str(0, &prefix);
+        }
+        self.exact = true;
+        self
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -299,7 +331,12 @@ impl Consumer {
     }
 }
 
-pub(crate) fn undecodable(error: &chapar_core::PayloadError) -> Failure {
+/// The typed payload; one that does not fit its type fails for good.
+pub(crate) fn decoded<E: DeserializeOwned>(envelope: &Envelope) -> Result<E, Failure> {
+    envelope.payload.parse().map_err(|error| undecodable(&error))
+}
+
+fn undecodable(error: &chapar_core::PayloadError) -> Failure {
     let mut message = error.to_string();
     if let Some(source) = std::error::Error::source(error) {
         message = format!("{message}: {source}");

@@ -1,34 +1,28 @@
 //! Consumers whose events are applied by a service outside, which is called before the claim.
 
-use std::sync::Arc;
-
 use chapar_core::machine::failure::FailureKind;
-use chapar_core::port::BoxFuture;
 
+use crate::consumer::Consumer;
 use crate::consumer::batch::Item;
 use crate::consumer::runner::Runner;
-use crate::consumer::{Consumer, Handler, Handling};
-use crate::cx::Cx;
 use crate::failure::Failure;
-use crate::push::Endpoint;
 
 impl Consumer {
-    /// Pushes the events of some topics to a service, over HTTP.
+    /// Pushes the events of some topics to a service, over HTTP. Needs the feature `push`.
     ///
     /// The service is called at least once for each event, one event of a key at a time and in
     /// order; it tells copies apart by the id. No transaction is open during the call, and the
     /// event is claimed after it. [`Consumer::lanes`] says how many calls are made at once,
     /// [`Consumer::timeout`] how long each may take. All else is as for any consumer: attempts,
     /// dead letters, parked keys, replay.
+    #[cfg(feature = "push")]
     pub fn push<T: Into<String>>(
         mut self,
         topics: impl IntoIterator<Item = T>,
-        endpoint: &Endpoint,
+        endpoint: &crate::push::Endpoint,
     ) -> Self {
         for topic in topics.into_iter().map(Into::into) {
-            let handler: Arc<Handler> =
-                Arc::new(|_, _: &mut Cx| -> BoxFuture<'_, _> { Box::pin(async { Ok(()) }) });
-            self.handlers.insert(topic.clone(), Handling::Each(handler));
+            self = self.handling(&topic, std::sync::Arc::new(|_, _| Box::pin(async { Ok(()) })));
             self.outside.insert(topic, endpoint.clone());
         }
         self
@@ -44,8 +38,8 @@ impl Consumer {
 impl Runner {
     /// Calls the services outside that some of the items are for. No transaction is open.
     ///
-    /// Says how many items may be applied now. One for which nobody was called, because its key
-    /// waits, may not, also if another process lets the key go before it is parked.
+    /// Says how many items may be applied now. One for which no service was called, because its
+    /// key is blocked, may not, also if another process unblocks the key before it is parked.
     pub(crate) async fn call_outside(&self, items: &[Item]) -> Result<u64, Failure> {
         let mut may_apply = 0;
         for item in items {
@@ -53,7 +47,7 @@ impl Runner {
                 may_apply += 1;
                 continue;
             };
-            // What cannot be read becomes a dead letter without anybody being called.
+            // What cannot be read becomes a dead letter without a call.
             if item.envelope.is_err() || self.is_settled(item).await? {
                 continue;
             }

@@ -22,6 +22,7 @@ use crate::consumer::boxes::Verdict;
 use crate::consumer::order::arrange;
 use crate::cx::States;
 use crate::metrics::ConsumerMetrics;
+use crate::supervisor::{Ended, Part};
 
 #[derive(Clone)]
 pub(crate) struct Runner {
@@ -35,6 +36,8 @@ pub(crate) struct Runner {
     pub(crate) copies: bool,
     /// The deprecated topics that were warned of.
     pub(crate) warned: Arc<Mutex<HashSet<String>>>,
+    /// Its failure policy has stopped it.
+    pub(crate) retired: Arc<Mutex<bool>>,
     /// Where the consumer came in on its topics.
     pub(crate) floors: Arc<Mutex<HashMap<String, InboxFloor>>>,
 }
@@ -60,7 +63,7 @@ impl Runner {
         }
     }
 
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self) -> Part {
         while !self.stop.is_cancelled() {
             match self.transport.subscribe(&self.spec()).await {
                 Ok(subscription) => self.consume(subscription.into()).await,
@@ -70,6 +73,10 @@ impl Runner {
                 }
             }
         }
+        Ok(match *self.retired.lock().unwrap_or_else(|p| p.into_inner()) {
+            true => Ended::Retired("its failure policy stopped it".into()),
+            false => Ended::Stopped,
+        })
     }
 
     async fn consume(&self, subscription: Arc<dyn Subscription>) {
@@ -89,7 +96,7 @@ impl Runner {
         while !self.stop.is_cancelled() {
             if let Err(error) = self.turn(&mut round, &subscription).await {
                 // Whatever is held here is delivered again.
-                warn!(consumer = self.consumer.name, %error, "the subscription is taken up anew");
+                warn!(consumer = self.consumer.name, %error, "subscription failed; subscribing again");
                 break;
             }
         }
@@ -107,7 +114,7 @@ impl Runner {
         }
         heartbeat.abort();
         if let Err(error) = subscription.close().await {
-            warn!(consumer = self.consumer.name, %error, "the subscription is left to expire");
+            warn!(consumer = self.consumer.name, %error, "cannot leave the subscription; its lease has to expire");
         }
     }
 
@@ -122,14 +129,14 @@ impl Runner {
             match self.asked_to_pause().await {
                 Ok(paused) => round.paused = paused,
                 Err(error) => {
-                    warn!(consumer = self.consumer.name, %error, "cannot look for pauses")
+                    warn!(consumer = self.consumer.name, %error, "cannot read pauses")
                 }
             }
             if !self.rests(round) {
                 let runner = self.clone();
                 let release = async move {
                     if let Err(failure) = runner.release().await {
-                        warn!(consumer = runner.consumer.name, %failure, "cannot look into the boxes");
+                        warn!(consumer = runner.consumer.name, %failure, "cannot read stash, replays or parked keys; retrying");
                     }
                 };
                 // A hundred thousand letters, or a service outside, take their time, and the
@@ -140,7 +147,7 @@ impl Runner {
         if round.noted.is_none_or(|at| at.elapsed() >= NOTE_EVERY) {
             round.noted = Some(Instant::now());
             if let Err(error) = self.note_reading().await {
-                warn!(consumer = self.consumer.name, %error, "cannot note that topics are read");
+                warn!(consumer = self.consumer.name, %error, "cannot record that topics are read");
             }
         }
         round.wake(Instant::now());
@@ -195,7 +202,7 @@ impl Runner {
             items.push(self.item(delivery).await);
         }
         if let Err(error) = self.note_floors(&items).await {
-            warn!(consumer = self.consumer.name, %error, "cannot note where it came in");
+            warn!(consumer = self.consumer.name, %error, "cannot record where the subscription began");
         }
         Ok(items)
     }
@@ -221,7 +228,7 @@ impl Runner {
         let mut warned = self.warned.lock().unwrap_or_else(|p| p.into_inner());
         if warned.insert(delivery.topic.clone()) {
             let (consumer, topic) = (&self.consumer.name, &delivery.topic);
-            warn!(consumer, topic, why, "a deprecated event is read");
+            warn!(consumer, topic, why, "reads a deprecated event");
         }
     }
 
@@ -232,8 +239,8 @@ impl Runner {
         Ok(paused)
     }
 
-    /// Whether nothing new is to be begun: somebody has asked for a pause, or the downstream is
-    /// away.
+    /// Whether nothing new may begin: an operator has paused the consumer, or its circuit breaker
+    /// is open.
     fn rests(&self, round: &Round) -> bool {
         let now = self.chapar.clock().now();
         round.paused || self.breaker().is_some_and(|breaker| breaker.rests_until(now).is_some())
@@ -316,7 +323,7 @@ impl Runner {
                     }
                     Err(failure) => {
                         // The boxes could not be written; nothing is acknowledged.
-                        warn!(consumer = self.consumer.name, %failure, "the boxes are out of reach");
+                        warn!(consumer = self.consumer.name, %failure, "cannot write dead letter or stash; retrying in 500 ms");
                         let soon = self.chapar.clock().now();
                         let soon = soon.saturating_add(Duration::from_millis(500));
                         done.later.push((soon.unwrap_or(Timestamp::MAX), copy));
@@ -345,6 +352,7 @@ impl Runner {
     ) -> Result<(), TransportError> {
         if done.stop {
             error!(consumer = self.consumer.name, "stopped by its failure policy");
+            *self.retired.lock().unwrap_or_else(|p| p.into_inner()) = true;
             self.stop.cancel();
         }
         let dealt: usize = done.dealt.iter().map(|item| item.arrival.body.len()).sum();
@@ -393,7 +401,7 @@ async fn beat(subscription: Arc<dyn Subscription>) {
     loop {
         tokio::time::sleep(HEARTBEAT).await;
         if let Err(error) = subscription.extend(&[]).await {
-            warn!(%error, "the subscription's deadline could not be extended");
+            warn!(%error, "cannot extend the subscription's lease");
         }
     }
 }
@@ -421,7 +429,7 @@ struct Round {
     bytes: usize,
     /// How large a message may well be: the largest of the last fetches, the older the less.
     largest: usize,
-    /// Somebody has asked for a pause.
+    /// An operator has paused the consumer.
     paused: bool,
     looked: Option<Instant>,
     releasing: Option<JoinHandle<()>>,

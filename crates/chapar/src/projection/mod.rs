@@ -5,16 +5,12 @@
 //! is served, and both must come out the same.
 //!
 //! ```
-//! use chapar::{Event, Projection};
-//! # use serde::{Deserialize, Serialize};
-//! # #[derive(Serialize, Deserialize)]
-//! # struct BookingConfirmed { check_in: String }
-//! # impl Event for BookingConfirmed {
-//! #     const SUBJECT: &'static str = "melmastoon.reservation.booking.confirmed.v1";
-//! #     const AGGREGATE: &'static str = "booking";
-//! #     fn aggregate_id(&self) -> String { String::new() }
-//! #     fn intent(&self) -> Option<String> { None }
-//! # }
+//! use chapar::prelude::*;
+//!
+//! #[derive(Event, Serialize, Deserialize)]
+//! #[event("hotel.reservation.booking.confirmed.v1", id = reservation)]
+//! struct BookingConfirmed { reservation: String, check_in: String }
+//!
 //! #[derive(Default, Serialize, Deserialize)]
 //! struct Arrivals { bookings: u32 }
 //!
@@ -38,7 +34,7 @@ use chapar_sql::{Doc, ProjectionMark, Tx};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::consumer::{Consumer, fact};
+use crate::consumer::{Consumer, decoded, fact};
 use crate::cx::Cx;
 use crate::failure::Failure;
 
@@ -87,9 +83,7 @@ impl<D: Serialize + DeserializeOwned + 'static> Projection<D> {
         K: Fn(&E) -> String + Send + Sync + 'static,
         F: Fn(&mut Option<D>, &E) + Send + Sync + 'static,
     {
-        let read = |envelope: &Envelope| {
-            envelope.payload.parse::<E>().map_err(|error| crate::consumer::undecodable(&error))
-        };
+        let read = decoded::<E>;
         let made = Fold {
             key: Box::new(move |envelope| Ok(key(&read(envelope)?))),
             fold: Box::new(move |envelope, before| {
@@ -137,7 +131,7 @@ impl Folds {
     pub(crate) fn consumer(&self) -> Consumer {
         let (folds, topics) = (Arc::new(self.clone()), self.topics());
         let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
-        Consumer::new(self.name.clone()).on_any(&topics, Live(folds))
+        Consumer::named(self.name.clone()).on_any(&topics, Live(folds))
     }
 
     /// The keys of the documents that an event goes into.
@@ -188,7 +182,7 @@ impl Folds {
         keys.dedup();
         let mut conn = cx.tx().conn();
         let Some(build) = conn.served_build(name).await? else {
-            return Err(Failure::transient(format!("the read model {name} is not declared")));
+            return Err(Failure::retry(format!("the read model {name} is not declared")));
         };
         // Two events of different keys may go into one document.
         let locks: Vec<String> =

@@ -3,7 +3,7 @@
 //! The new build must hold exactly the events that the served one holds, or one that is applied
 //! later would be missing or counted twice. The inbox knows which these are: it is written with
 //! the documents. History is read up to where the served build has come, then the build is held so
-//! that nobody changes it, the few events that came meanwhile are added, and the new build is
+//! that nothing changes it, the few events that came meanwhile are added, and the new build is
 //! served: all in one transaction.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -22,8 +22,10 @@ use super::Folds;
 use crate::chapar::Chapar;
 use crate::consumer::fact;
 use crate::failure::Failure;
+use crate::supervisor::{Ended, Part};
 
-/// Takes snapshots, and builds again when somebody asks for it.
+/// Takes snapshots, and builds again when an operator asks for it.
+#[derive(Clone)]
 pub(crate) struct Builder {
     pub(crate) chapar: Chapar,
     pub(crate) transport: Arc<dyn Transport>,
@@ -37,7 +39,7 @@ const ALIVE_FOR: Duration = Duration::from_secs(15);
 const AT_ONCE: usize = 1_000;
 /// How long a transport may be silent before what was read is taken for all there is.
 const SILENCE: Duration = Duration::from_secs(5);
-/// Events that are left for the end, when nobody may change the served build.
+/// Events that are left for the end, when nothing may change the served build.
 const FEW: u64 = 2_000;
 
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +50,7 @@ enum BuildError {
     Transport(#[from] TransportError),
     #[error("event {0} cannot be projected: {1}")]
     Event(String, Failure),
-    #[error("somebody else builds it by now, or this process stops")]
+    #[error("another process builds it by now, or this one stops")]
     Lost,
     #[error("there is no snapshot yet")]
     NoSnapshot,
@@ -62,16 +64,17 @@ struct Past {
 }
 
 impl Builder {
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self) -> Part {
         while !self.stop.is_cancelled() {
             if let Err(error) = self.look().await {
-                warn!(projection = self.folds.name, %error, "the read model is looked at again");
+                warn!(projection = self.folds.name, %error, "cannot maintain the read model; retrying");
             }
             tokio::select! {
                 () = tokio::time::sleep(LOOK_EVERY) => {}
                 () = self.stop.cancelled() => {}
             }
         }
+        Ok(Ended::Stopped)
     }
 
     async fn look(&self) -> Result<(), BuildError> {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use chapar::core::dialect::MAX_MESSAGE;
 use chapar::core::port::{Outgoing, Transport};
-use chapar::{App, Consumer, Event};
+use chapar::{App, Consumer, Event, Service};
 
 use crate::contracts::registered;
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
@@ -18,9 +18,10 @@ async fn what_cannot_be_applied_is_dead_lettered_while_the_rest_flows(house: Hou
 
 pub(crate) async fn the_rest_flows(house: &House, transport: Arc<dyn Transport>) {
     let chapar = registered(house, "reservation-service");
-    let consumer = Consumer::new("c").on(write_down);
+    let consumer = Consumer::named("c").on(write_down);
     let app = App::new(chapar, transport.clone(), "house");
-    let running = app.consumer("inventory-service", consumer).start().await.unwrap();
+    let running =
+        app.service(Service::new("inventory-service").consumer(consumer)).start().await.unwrap();
     let mut huge = b"{\"eventId\": \"".to_vec();
     huge.resize(20_000_000, b'x');
     let truncated = b"{\"eventId\": \"0190163d-8694-739b-aea5-966c26f8ad91\", \"payl".to_vec();

@@ -9,7 +9,7 @@ use chapar::core::bundle::Bundle;
 use chapar::core::dialect::Melmastoon;
 use chapar::{
     App, BundleSource, Chapar, Consumer, Event, FetchError, Producer, Profile, Registry,
-    RegistryError, Running, Token,
+    RegistryError, Running, Service, Token,
 };
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -114,15 +114,17 @@ async fn note(house: &House, bundle: &Bundle, key: &str, numbers: impl Iterator<
     let tenant = "acme".parse().unwrap();
     let mut tx = chapar.begin(&tenant).await.unwrap();
     for n in numbers {
-        let draft = Noted { key: key.into(), n }.for_tenant(&tenant);
-        chapar.append(&mut tx, draft).await.unwrap();
+        chapar.append(&mut tx, &tenant, Noted { key: key.into(), n }).await.unwrap();
     }
     chapar.commit(tx).await.unwrap();
 }
 
 async fn consume(house: &House, registry: Registry) -> Running {
     let app = App::new(backbone(house, registry), house.transport.clone(), "house");
-    app.consumer("s", Consumer::new("c").on(write_down)).start().await.unwrap()
+    app.service(Service::new("s").consumer(Consumer::named("c").on(write_down)))
+        .start()
+        .await
+        .unwrap()
 }
 
 async fn a_released_bundle_is_picked_up_by_the_first_event_of_a_new_schema(house: House) {

@@ -3,7 +3,7 @@ use std::time::Duration;
 
 use chapar::core::machine::failure::FailurePolicy;
 use chapar::core::port::{SeekTo, Transport};
-use chapar::{Consumer, Cx, Failure};
+use chapar::{Consumer, Cx, Failure, Service};
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
 
@@ -24,7 +24,7 @@ on_each_store!(
 );
 
 fn patient(name: &str) -> Consumer {
-    Consumer::new(name).backoff(Duration::from_millis(20), Duration::from_millis(100))
+    Consumer::named(name).backoff(Duration::from_millis(20), Duration::from_millis(100))
 }
 
 async fn events_of_a_key_are_applied_once_and_in_order(house: House) {
@@ -79,7 +79,7 @@ async fn poisoned(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
     let on_postgres = cx.tx().as_postgres().is_some();
     let mended = &MENDED[usize::from(on_postgres)];
     if noted.key == "bad" && noted.n == 3 && !mended.load(Ordering::SeqCst) {
-        return Err(Failure::rule("number 3 is impossible"));
+        return Err(Failure::terminal("number 3 is impossible"));
     }
     write_down(noted, cx).await
 }
@@ -119,7 +119,7 @@ async fn one_poison_in_a_batch_does_not_hold_back_the_batch(house: House) {
         house.note("acme", &format!("k{key}"), [if key == 17 { -1 } else { key }]).await;
     }
     let handler = async |noted: Noted, cx: &mut Cx| {
-        if noted.n < 0 { Err(Failure::rule("negative")) } else { write_down(noted, cx).await }
+        if noted.n < 0 { Err(Failure::terminal("negative")) } else { write_down(noted, cx).await }
     };
     let running = house.run(patient("c").on(handler).batch(100)).await;
     eventually("the others are applied", async || {
@@ -136,7 +136,7 @@ async fn a_transient_failure_is_tried_again_and_order_holds(house: House) {
     let handler = async |noted: Noted, cx: &mut Cx| {
         let on_postgres = cx.tx().as_postgres().is_some();
         if noted.n == 1 && TRIES[usize::from(on_postgres)].fetch_add(1, Ordering::SeqCst) < 3 {
-            return Err(Failure::transient("the downstream is away"));
+            return Err(Failure::retry("the downstream is away"));
         }
         write_down(noted, cx).await
     };
@@ -182,7 +182,7 @@ async fn what_was_under_way_at_a_stop_goes_on_at_the_next_start(house: House) {
 }
 
 async fn a_replay_that_fails_again_goes_back_into_the_box(house: House) {
-    let handler = async |_: Noted, _: &mut Cx| Err::<(), Failure>(Failure::rule("never works"));
+    let handler = async |_: Noted, _: &mut Cx| Err::<(), Failure>(Failure::terminal("never works"));
     let running = house.run(patient("c").on(handler)).await;
     house.note("acme", "a", 0..2).await;
     eventually("one letter", async || house.letters().await.len() == 1).await;
@@ -209,12 +209,12 @@ async fn a_panicking_handler_is_a_failure_like_any_other(house: House) {
     house.note("acme", "good", [1]).await;
     eventually("the neighbour flows", async || house.applied("good").await == [1]).await;
     eventually("one letter", async || house.letters().await.len() == 1).await;
-    assert_eq!(house.letters().await[0].error, "the handler panicked: out of cheese");
+    assert_eq!(house.letters().await[0].error, "panicked: out of cheese");
     stop(running).await;
 }
 
 async fn refuse_three(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
-    if noted.n == 3 { Err(Failure::rule("three")) } else { write_down(noted, cx).await }
+    if noted.n == 3 { Err(Failure::terminal("three")) } else { write_down(noted, cx).await }
 }
 
 async fn passed_followers_are_flagged(house: House) {
@@ -241,8 +241,8 @@ async fn a_consumer_that_stops_on_failure_stops_alone_and_goes_on_at_the_next_st
         let other = async |noted: Noted, cx: &mut Cx| {
             write_down(Noted { key: format!("{}:other", noted.key), ..noted }, cx).await
         };
-        let app = house.app().consumer("s", strict);
-        app.consumer("s", patient("other").on(other)).start().await.unwrap()
+        let app = house.app().service(Service::new("s").consumer(strict));
+        app.service(Service::new("s").consumer(patient("other").on(other))).start().await.unwrap()
     };
     let running = start(true).await;
     house.note("acme", "a", 1..6).await;
@@ -291,11 +291,17 @@ async fn a_reader_that_is_not_registered_for_a_cross_tenant_topic_is_refused_at_
     const TOPIC: &str = "melmastoon.search_aggregation.listing.indexed.v1";
     let consumer = || {
         let handler = async |_: std::sync::Arc<chapar::Envelope>, _: &mut Cx| Ok(());
-        Consumer::new("c").on_any(&[TOPIC], handler)
+        Consumer::named("c").on_any(&[TOPIC], handler)
     };
-    let refused = house.app().consumer("billing-service", consumer()).start().await;
+    let refused =
+        house.app().service(Service::new("billing-service").consumer(consumer())).start().await;
     let error = refused.err().map(|error| error.to_string()).unwrap_or_default();
     assert!(error.starts_with("CH1010"), "{error}");
-    let running = house.app().consumer("bff-consumer-service", consumer()).start().await.unwrap();
+    let running = house
+        .app()
+        .service(Service::new("bff-consumer-service").consumer(consumer()))
+        .start()
+        .await
+        .unwrap();
     stop(running).await;
 }

@@ -3,7 +3,10 @@
 use std::sync::Arc;
 
 use chapar::core::dialect::Melmastoon;
-use chapar::{AppendError, Chapar, Consumer, Event, Producer, Profile, Registry, RegistryError};
+use chapar::{
+    AppendError, Chapar, Consumer, Event, IntoDraft, Producer, Profile, Registry, RegistryError,
+    Service,
+};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -49,10 +52,10 @@ pub(crate) fn registered(house: &House, owner: &str) -> Chapar {
         .build()
 }
 
-async fn refusal(chapar: &Chapar, draft: chapar::Draft) -> String {
+async fn refusal(chapar: &Chapar, event: impl IntoDraft) -> String {
     let tenant = "acme".parse().unwrap();
     let mut tx = chapar.begin(&tenant).await.unwrap();
-    let refused = chapar.append(&mut tx, draft).await;
+    let refused = chapar.append(&mut tx, &tenant, event).await;
     assert!(matches!(refused, Err(AppendError::Rules(_))), "{refused:?}");
     refused.unwrap_err().to_string()
 }
@@ -60,17 +63,17 @@ async fn refusal(chapar: &Chapar, draft: chapar::Draft) -> String {
 async fn what_is_not_registered_not_owned_or_not_valid_is_refused_before_commit(house: House) {
     let tenant = "acme".parse().unwrap();
     let chapar = registered(&house, "reservation-service");
-    let draft = |n| Noted { key: "a".into(), n }.for_tenant(&tenant);
+    let noted = |n| Noted { key: "a".into(), n };
     let mut tx = chapar.begin(&tenant).await.unwrap();
-    chapar.append(&mut tx, draft(1)).await.expect("a valid one is taken");
+    chapar.append(&mut tx, &tenant, noted(1)).await.expect("a valid one is taken");
     tx.rollback().await.unwrap();
-    let error = refusal(&chapar, draft(-1)).await;
+    let error = refusal(&chapar, noted(-1)).await;
     assert!(error.starts_with("CH1015") && error.contains("/n: "), "{error}");
 
     let aggregate = || chapar::core::Aggregate { kind: "b".into(), id: "a".into(), version: None };
     let with = |subject: &str, payload: Value| {
         let payload = chapar::Payload::json(&payload).unwrap();
-        chapar::Draft::new(subject, tenant.clone(), aggregate(), payload).idempotency_key("i")
+        chapar::Draft::new(subject, aggregate(), payload).idempotency_key("i")
     };
     let undeclared = json!({ "key": "a", "n": 1, "more": { "b": "?" } });
     let error = refusal(&chapar, with(Noted::SUBJECT, undeclared)).await;
@@ -80,7 +83,7 @@ async fn what_is_not_registered_not_owned_or_not_valid_is_refused_before_commit(
     assert!(error.starts_with("CH1013"), "{error}");
 
     let foreign = registered(&house, "billing-service");
-    let error = refusal(&foreign, draft(2)).await;
+    let error = refusal(&foreign, noted(2)).await;
     assert!(error.starts_with("CH1014") && error.contains("billing-service"), "{error}");
 }
 
@@ -90,7 +93,11 @@ async fn what_comes_in_invalid_is_dead_lettered_and_an_unknown_field_is_not(hous
     house.note("acme", "good", [1]).await;
     let chapar = registered(&house, "reservation-service");
     let app = chapar::App::new(chapar, house.transport.clone(), "house");
-    let running = app.consumer("s", Consumer::new("c").on(write_down)).start().await.unwrap();
+    let running = app
+        .service(Service::new("s").consumer(Consumer::named("c").on(write_down)))
+        .start()
+        .await
+        .unwrap();
     eventually("the valid one is applied", async || house.applied("good").await == [1]).await;
     eventually("the other is in the box", async || house.letters().await.len() == 1).await;
     let letter = house.letters().await.remove(0);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use chapar::core::Headers;
 use chapar::core::convert::DUAL_PUBLISH_OF;
 use chapar::core::dialect::{Dialect, Melmastoon, Message};
-use chapar::core::{Cause, Headers};
 use chapar::sql::Row;
 use chapar::{
     App, AppendError, Chapar, Consumer, Cx, Envelope, Event, Failure, Producer, Profile, Registry,
-    Running, Tenant,
+    Running, Service, Tenant,
 };
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -122,7 +122,7 @@ async fn publish(chapar: &Chapar, key: &str, numbers: impl IntoIterator<Item = i
     let tenant: Tenant = "acme".parse().unwrap();
     for n in numbers {
         let mut tx = chapar.begin(&tenant).await.unwrap();
-        chapar.append(&mut tx, renoted(key, n).for_tenant(&tenant)).await.unwrap();
+        chapar.append(&mut tx, &tenant, renoted(key, n)).await.unwrap();
         chapar.commit(tx).await.unwrap();
     }
 }
@@ -156,13 +156,13 @@ async fn a_fact_is_appended_in_both_versions_or_in_none(house: House) {
     let chapar = backbone(&house);
     let tenant: Tenant = "acme".parse().unwrap();
     let mut tx = chapar.begin(&tenant).await.unwrap();
-    chapar.append(&mut tx, renoted("a", 1).for_tenant(&tenant)).await.unwrap();
+    chapar.append(&mut tx, &tenant, renoted("a", 1)).await.unwrap();
     tx.rollback().await.unwrap();
     assert!(outbox(&house).await.is_empty());
 
     let mut tx = chapar.begin(&tenant).await.unwrap();
-    let first = chapar.append(&mut tx, renoted("a", 1).for_tenant(&tenant)).await.unwrap();
-    let again = chapar.append(&mut tx, renoted("a", 1).for_tenant(&tenant)).await.unwrap();
+    let first = chapar.append(&mut tx, &tenant, renoted("a", 1)).await.unwrap();
+    let again = chapar.append(&mut tx, &tenant, renoted("a", 1)).await.unwrap();
     chapar.commit(tx).await.unwrap();
     assert!(again.repeated && again.event_id == first.event_id, "{again:?}");
 
@@ -189,9 +189,8 @@ async fn every_way_of_appending_writes_both_and_answers_for_the_new_one(house: H
     let chapar = backbone(&house);
     let tenant: Tenant = "acme".parse().unwrap();
     let mut tx = chapar.begin(&tenant).await.unwrap();
-    let drafts = [("b", 1), ("a", 2), ("b", 3)];
-    let drafts = drafts.map(|(key, n)| renoted(key, n).for_tenant(&tenant));
-    let answers = chapar.append_batch(&mut tx, drafts).await.unwrap();
+    let events = [("b", 1), ("a", 2), ("b", 3)].map(|(key, n)| renoted(key, n));
+    let answers = chapar.append_batch(&mut tx, &tenant, events).await.unwrap();
     chapar.commit(tx).await.unwrap();
     let written = outbox(&house).await;
     assert_eq!((answers.len(), written.len()), (3, 6));
@@ -208,10 +207,8 @@ async fn every_way_of_appending_writes_both_and_answers_for_the_new_one(house: H
         .collect();
     assert_eq!(of_b, [2, 1, 2, 1]);
 
-    let parent = written[0].0.cause();
-    let mut cx = Cx::begin(&chapar, Cause { tenant: tenant.clone(), ..parent }).await.unwrap();
-    cx.emit(renoted("c", 4)).await.unwrap();
-    cx.commit().await.unwrap();
+    let command = chapar.command(&tenant).correlated(written[0].0.correlation.clone());
+    command.run(async |cx| cx.emit(renoted("c", 4)).await).await.unwrap();
     let versions = |written: &[(Envelope, String, _)]| {
         written.iter().map(|(event, ..)| event.version).collect::<Vec<_>>()
     };
@@ -223,7 +220,7 @@ async fn what_cannot_be_converted_is_refused_before_commit(house: House) {
     let tenant: Tenant = "acme".parse().unwrap();
     let mut tx = chapar.begin(&tenant).await.unwrap();
     // The new version allows it, the old one does not.
-    let refused = chapar.append(&mut tx, renoted("a", -1).for_tenant(&tenant)).await;
+    let refused = chapar.append(&mut tx, &tenant, renoted("a", -1)).await;
     let Err(AppendError::Rules(refused)) = refused else { panic!("{refused:?}") };
     let said = refused.to_string();
     assert!(said.starts_with("CH1016") && said.contains("/n: "), "{said}");
@@ -235,7 +232,9 @@ async fn what_cannot_be_converted_is_refused_before_commit(house: House) {
 
 async fn run(house: &House, consumers: Vec<Consumer>) -> Running {
     let app = App::new(backbone(house), house.transport.clone(), "house");
-    let app = consumers.into_iter().fold(app, |app, c| app.consumer("inventory-service", c));
+    let app = consumers
+        .into_iter()
+        .fold(app, |app, c| app.service(Service::new("inventory-service").consumer(c)));
     app.start().await.unwrap()
 }
 
@@ -245,11 +244,10 @@ fn under(name: &'static str) -> Consumer {
         write_down(Noted { key: name.into(), n }, cx).await
     }
     match name {
-        "old" => Consumer::new(name).on(async |e: Noted, cx: &mut Cx| note("old", e.n, cx).await),
-        "new" => {
-            Consumer::new(name).on(async |e: Renoted, cx: &mut Cx| note("new", e.note.n, cx).await)
-        }
-        _ => Consumer::new(name)
+        "old" => Consumer::named(name).on(async |e: Noted, cx: &mut Cx| note("old", e.n, cx).await),
+        "new" => Consumer::named(name)
+            .on(async |e: Renoted, cx: &mut Cx| note("new", e.note.n, cx).await),
+        _ => Consumer::named(name)
             .on(async |e: Noted, cx: &mut Cx| note("both", e.n, cx).await)
             .on(async |e: Renoted, cx: &mut Cx| note("both", e.note.n, cx).await),
     }
@@ -281,7 +279,7 @@ async fn a_consumer_of_both_versions_applies_a_fact_once_and_one_of_either_gets_
 
 async fn a_consumer_that_cuts_over_neither_misses_nor_repeats_a_fact(house: House) {
     let chapar = backbone(&house);
-    let consumer = || Consumer::new("c").on(write_down).batch(3).lanes(2);
+    let consumer = || Consumer::named("c").on(write_down).batch(3).lanes(2);
     let app = async |consumer| run(&house, vec![consumer]).await;
     // Stopped in the middle, again and again, between the versions of a fact as well.
     for round in 0..6_i64 {
@@ -312,17 +310,17 @@ async fn a_consumer_that_cuts_over_neither_misses_nor_repeats_a_fact(house: Hous
 
 async fn a_dead_letter_of_one_version_is_settled_by_the_other(house: House) {
     async fn fails(_: Renoted, _: &mut Cx) -> Result<(), Failure> {
-        Err(Failure::rule("the new handler has a bug"))
+        Err(Failure::terminal("the new handler has a bug"))
     }
     publish(&backbone(&house), "a", [1]).await;
-    let consumer = Consumer::new("c").on(write_down).on(fails).unordered();
+    let consumer = Consumer::named("c").on(write_down).on(fails).unordered();
     let running = run(&house, vec![consumer]).await;
     eventually("the old handler has it", async || house.applied("a").await == [1]).await;
     eventually("the letter is there", async || house.letters().await.len() == 1).await;
     stop(running).await;
     // Mended and asked for again, the letter finds its fact applied.
     house.replay(&house.letters().await[0].id).await;
-    let running = run(&house, vec![Consumer::new("c").on(write_down).on(write_down_new)]).await;
+    let running = run(&house, vec![Consumer::named("c").on(write_down).on(write_down_new)]).await;
     eventually("the letter is closed", async || house.letters().await.is_empty()).await;
     stop(running).await;
     assert_eq!(house.applied("a").await, [1]);

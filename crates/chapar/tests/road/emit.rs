@@ -26,9 +26,9 @@ fn noted(n: i64) -> Noted {
 }
 
 async fn a_rolled_back_event_is_never_published(house: House) {
-    let running = house.run(Consumer::new("c").on(write_down)).await;
+    let running = house.run(Consumer::named("c").on(write_down)).await;
     let mut tx = house.chapar.begin(&acme()).await.unwrap();
-    house.chapar.append(&mut tx, noted(1).for_tenant(&acme())).await.unwrap();
+    house.chapar.append(&mut tx, &acme(), noted(1)).await.unwrap();
     tx.rollback().await.unwrap();
     house.note("acme", "a", [2]).await;
     eventually("the committed one is applied", async || !house.applied("a").await.is_empty()).await;
@@ -40,7 +40,7 @@ async fn the_same_intent_appended_again_gives_the_first_event(house: House) {
     let mut ids = Vec::new();
     for _ in 0..2 {
         let mut tx = house.chapar.begin(&acme()).await.unwrap();
-        let appended = house.chapar.append(&mut tx, noted(1).for_tenant(&acme())).await.unwrap();
+        let appended = house.chapar.append(&mut tx, &acme(), noted(1)).await.unwrap();
         house.chapar.commit(tx).await.unwrap();
         ids.push(appended);
     }
@@ -53,8 +53,8 @@ async fn the_same_intent_appended_again_gives_the_first_event(house: House) {
 async fn the_same_key_with_another_payload_is_refused_before_commit(house: House) {
     house.note("acme", "a", [1]).await;
     let mut tx = house.chapar.begin(&acme()).await.unwrap();
-    let other = noted(2).for_tenant(&acme()).idempotency_key("a:1");
-    let refused = house.chapar.append(&mut tx, other).await;
+    let other = noted(2).draft().idempotency_key("a:1");
+    let refused = house.chapar.append(&mut tx, &acme(), other).await;
     assert!(
         matches!(&refused, Err(AppendError::Store(StoreError::IdempotencyConflict(_)))),
         "{refused:?}"
@@ -62,7 +62,7 @@ async fn the_same_key_with_another_payload_is_refused_before_commit(house: House
 }
 
 async fn the_same_key_of_another_tenant_is_another_intent(house: House) {
-    let running = house.run(Consumer::new("c").on(write_down)).await;
+    let running = house.run(Consumer::named("c").on(write_down)).await;
     house.note("acme", "a", [1]).await;
     house.note("other", "a", [1]).await;
     eventually("both are applied", async || house.applied("a").await.len() == 2).await;
@@ -71,8 +71,8 @@ async fn the_same_key_of_another_tenant_is_another_intent(house: House) {
 
 async fn an_event_that_breaks_a_rule_is_refused_before_commit(house: House) {
     let mut tx = house.chapar.begin(&acme()).await.unwrap();
-    let unknown = noted(1).for_tenant(&acme()).retention("for ever");
-    let refused = house.chapar.append(&mut tx, unknown).await;
+    let unknown = noted(1).draft().retention("for ever");
+    let refused = house.chapar.append(&mut tx, &acme(), unknown).await;
     assert!(matches!(&refused, Err(AppendError::Rules(_))), "{refused:?}");
     let error = refused.unwrap_err().to_string();
     assert!(error.starts_with("CH1008"), "{error}");
@@ -98,7 +98,7 @@ impl Event for Answered {
 
 async fn an_emitted_event_carries_the_chain_of_its_cause(house: House) {
     let answer = async |noted: Noted, cx: &mut Cx| cx.emit(Answered { to: noted.key }).await;
-    let running = house.run(Consumer::new("c").on(answer)).await;
+    let running = house.run(Consumer::named("c").on(answer)).await;
     house.note("acme", "a", [1]).await;
     let read = async || {
         let sql = "select headers, body from chapar.log order by published_at";
@@ -128,18 +128,18 @@ async fn an_emitted_event_carries_the_chain_of_its_cause(house: House) {
 }
 
 async fn the_callers_own_sqlx_transaction_carries_the_event(house: House) {
-    let running = house.run(Consumer::new("c").on(write_down)).await;
+    let running = house.run(Consumer::named("c").on(write_down)).await;
     match house.chapar.store().backend() {
         chapar::sql::Backend::Sqlite => {
             let pool = sqlx::SqlitePool::connect(&house.url).await.unwrap();
             let mut tx = pool.begin_with("begin immediate").await.unwrap();
-            house.chapar.append(&mut tx, noted(7).for_tenant(&acme())).await.unwrap();
+            house.chapar.append(&mut tx, &acme(), noted(7)).await.unwrap();
             tx.commit().await.unwrap();
         }
         chapar::sql::Backend::Postgres => {
             let pool = sqlx::PgPool::connect(&house.url).await.unwrap();
             let mut tx = pool.begin().await.unwrap();
-            house.chapar.append(&mut tx, noted(7).for_tenant(&acme())).await.unwrap();
+            house.chapar.append(&mut tx, &acme(), noted(7)).await.unwrap();
             tx.commit().await.unwrap();
         }
     }
@@ -152,7 +152,7 @@ async fn the_callers_own_sqlx_transaction_carries_the_event(house: House) {
 async fn an_event_emitted_in_sql_is_completed_and_applied() {
     let server = need!(servers::postgres());
     let house = House::on_postgres(&server).await;
-    let running = house.run(Consumer::new("c").on(write_down)).await;
+    let running = house.run(Consumer::named("c").on(write_down)).await;
     let mut tx = house.chapar.begin(&acme()).await.unwrap();
     let emit = "select chapar.emit('melmastoon.reservation.booking.modified.v1', tenant => 'acme', \
                 key => 'a', payload => '{\"key\": \"a\", \"n\": 5}', idempotency_key => 'a:5')";
@@ -169,7 +169,7 @@ async fn an_event_emitted_in_sql_is_completed_and_applied() {
 async fn an_event_emitted_in_sql_that_breaks_a_rule_is_quarantined_with_its_key_only() {
     let server = need!(servers::postgres());
     let house = House::on_postgres(&server).await;
-    let running = house.run(Consumer::new("c").on(write_down)).await;
+    let running = house.run(Consumer::named("c").on(write_down)).await;
     let mut tx = house.chapar.begin(&acme()).await.unwrap();
     // The hotel demands an idempotency key.
     let emit = "select chapar.emit('melmastoon.reservation.booking.modified.v1', tenant => 'acme', \
@@ -191,13 +191,13 @@ async fn an_event_emitted_in_sql_that_breaks_a_rule_is_quarantined_with_its_key_
 async fn a_transaction_of_tokio_postgres_carries_the_event() {
     let server = need!(servers::postgres());
     let house = House::on_postgres(&server).await;
-    let running = house.run(Consumer::new("c").on(write_down)).await;
+    let running = house.run(Consumer::named("c").on(write_down)).await;
     let (mut client, connection) =
         tokio_postgres::connect(&house.url, tokio_postgres::NoTls).await.unwrap();
     let driver = tokio::spawn(connection);
     let mut append = async |n: i64, commit: bool| {
         let tx = client.transaction().await.unwrap();
-        for event in house.chapar.prepare([noted(n).for_tenant(&acme())]).unwrap() {
+        for event in house.chapar.prepare(&acme(), [noted(n)]).unwrap() {
             let shard = event.home_shard();
             let (hash, body) = (&event.payload_hash[..], &event.body[..]);
             let id: String = tx

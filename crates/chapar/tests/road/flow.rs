@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chapar::core::Aggregate;
 use chapar::sql::Backend;
-use chapar::{Consumer, Cx, Draft, Envelope, Failure, Payload, Tenant};
+use chapar::{Consumer, Cx, Draft, Envelope, Failure, Payload, Service};
 use serde_json::json;
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
@@ -24,8 +24,12 @@ async fn write_down_twice(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
 }
 
 async fn a_paused_consumer_rests_until_it_is_resumed(house: House) {
-    let app = house.app().consumer("inventory-service", Consumer::new("c").on(write_down));
-    let app = app.consumer("inventory-service", Consumer::new("d").on(write_down_twice));
+    let app = house
+        .app()
+        .service(Service::new("inventory-service").consumer(Consumer::named("c").on(write_down)));
+    let app = app.service(
+        Service::new("inventory-service").consumer(Consumer::named("d").on(write_down_twice)),
+    );
     let running = app.start().await.unwrap();
     let set = async |paused: bool| {
         let mut tx = house.chapar.store().begin_engine().await.unwrap();
@@ -68,14 +72,14 @@ async fn a_breaker_rests_and_spends_no_attempts(house: House) {
     let handler = async |noted: Noted, cx: &mut Cx| {
         let on_postgres = cx.tx().as_postgres().is_some();
         if AWAY[usize::from(on_postgres)].load(Ordering::SeqCst) {
-            return Err(Failure::transient("the property system is away"));
+            return Err(Failure::retry("the property system is away"));
         }
         write_down(noted, cx).await
     };
     for key in 0..10 {
         house.note("acme", &format!("k{key}"), [key]).await;
     }
-    let consumer = Consumer::new("c")
+    let consumer = Consumer::named("c")
         .on(handler)
         .retry(4)
         .backoff(Duration::from_millis(20), Duration::from_millis(40))
@@ -105,7 +109,7 @@ async fn a_flood_of_one_tenant_does_not_starve_another(house: House) {
     }
     eventually("all are published", async || relay.metrics().published() == 505).await;
     stop(relay).await;
-    let running = house.run(Consumer::new("c").on(write_down).batch(10)).await;
+    let running = house.run(Consumer::named("c").on(write_down).batch(10)).await;
     eventually("all are applied", async || {
         house.ints("select n from notes", vec![]).await.len() == 505
     })
@@ -120,13 +124,12 @@ async fn a_flood_of_one_tenant_does_not_starve_another(house: House) {
 
 async fn bytes_in_flight_are_bounded(house: House) {
     const SIZE: usize = 20_000;
-    let tenant: Tenant = "acme".parse().unwrap();
     for n in 0..60 {
         let payload = Payload::json(&json!({ "text": "x".repeat(SIZE), "n": n })).unwrap();
         let id = format!("b{n}");
         let aggregate = Aggregate { kind: "booking".into(), id, version: None };
-        let draft = Draft::new(MODIFIED, tenant.clone(), aggregate, payload).thin();
-        house.append_draft(&tenant, draft.idempotency_key(n.to_string())).await;
+        let draft = Draft::new(MODIFIED, aggregate, payload).thin();
+        house.append("acme", draft.idempotency_key(n.to_string())).await;
     }
     let spread = Arc::new(house.spread());
     let relay = house.relay(&spread, None).await;
@@ -137,7 +140,7 @@ async fn bytes_in_flight_are_bounded(house: House) {
         write_down(Noted { key, n: 0 }, cx).await
     };
     let consumer =
-        Consumer::new("c").on_any(&[MODIFIED], handler).batch(2).max_bytes_in_flight(4 * SIZE);
+        Consumer::named("c").on_any(&[MODIFIED], handler).batch(2).max_bytes_in_flight(4 * SIZE);
     let running = house.relay(&spread, Some(consumer)).await;
     eventually("all are applied", async || {
         house.ints("select n from notes", vec![]).await.len() == 60

@@ -15,15 +15,15 @@ const ALMOST: Duration = Duration::from_secs(29);
 const SECOND: Duration = Duration::from_secs(1);
 
 fn consumer(gap: Gap) -> Consumer {
-    Consumer::new("c").on(write_down).on_gap(gap)
+    Consumer::named("c").on(write_down).on_gap(gap)
 }
 
 /// Appends a version of the one aggregate, and lets happen what happens without time.
 async fn comes(harness: &mut Harness, version: i64) {
     let payload = Payload::json(&Noted { key: "a".into(), n: version }).unwrap();
     let aggregate = Aggregate { kind: "booking".into(), id: "a".into(), version: Some(version) };
-    let draft = Draft::new(MODIFIED, "acme".parse().unwrap(), aggregate, payload);
-    harness.append(draft.idempotency_key(format!("a:{version}"))).await.unwrap();
+    let draft = Draft::new(MODIFIED, aggregate, payload).idempotency_key(format!("a:{version}"));
+    harness.append(&"acme".parse().unwrap(), draft).await.unwrap();
     harness.settle().await.unwrap();
 }
 
@@ -95,7 +95,7 @@ async fn nothing_is_fetched_when_the_missing_one_comes_in_time() {
 #[tokio::test]
 async fn a_fetch_that_fails_fails_the_event() {
     let away =
-        async |_: Missing, _: &mut Cx| Err(Failure::rule("the source knows no such booking"));
+        async |_: Missing, _: &mut Cx| Err(Failure::terminal("the source knows no such booking"));
     let mut harness = with_two_missing(Gap::fetch(LIMIT, away)).await;
     harness.turn(LIMIT + SECOND).await.unwrap();
     assert_eq!(notes(&harness).await, [1]);

@@ -7,14 +7,11 @@ use std::time::{Duration, Instant};
 use chapar::core::dialect::{Dialect, Melmastoon};
 use chapar::core::machine::failure::FailureClass;
 use chapar::core::port::{Outgoing, Transport};
+use chapar::ops::{LetterFilter, Letters, Operator};
+use chapar::prelude::*;
 use chapar::sql::{Backend, SqlTransport, Value};
-use chapar::triage::{LetterFilter, Letters, Operator};
-use chapar::{
-    App, Chapar, Consumer, Cx, Event, Failure, Producer, Profile, Running, Store, StoreOptions,
-    Tenant,
-};
+use chapar::{Producer, Store, StoreOptions};
 use chapar_testkit::servers;
-use serde::{Deserialize, Serialize};
 
 pub(crate) struct House {
     pub(crate) chapar: Chapar,
@@ -91,7 +88,11 @@ impl House {
     }
 
     pub(crate) async fn run(&self, consumer: Consumer) -> Running {
-        self.app().consumer("inventory-service", consumer).start().await.unwrap()
+        self.app()
+            .service(Service::new("inventory-service").consumer(consumer))
+            .start()
+            .await
+            .unwrap()
     }
 
     /// Appends notes in one transaction each, as a service would.
@@ -102,12 +103,16 @@ impl House {
         numbers: impl IntoIterator<Item = i64>,
     ) {
         for n in numbers {
-            let tenant: Tenant = tenant.parse().unwrap();
-            let mut tx = self.chapar.begin(&tenant).await.unwrap();
-            let note = Noted { key: key.into(), n };
-            self.chapar.append(&mut tx, note.for_tenant(&tenant)).await.unwrap();
-            self.chapar.commit(tx).await.unwrap();
+            self.append(tenant, Noted { key: key.into(), n }).await;
         }
+    }
+
+    /// Appends an event in a transaction of its own.
+    pub(crate) async fn append(&self, tenant: &str, event: impl IntoDraft) {
+        let tenant: Tenant = tenant.parse().unwrap();
+        let mut tx = self.chapar.begin(&tenant).await.unwrap();
+        self.chapar.append(&mut tx, &tenant, event).await.unwrap();
+        self.chapar.commit(tx).await.unwrap();
     }
 
     /// Puts bytes on the wire that no producer of ours would write.
@@ -170,29 +175,16 @@ pub(crate) async fn stop(running: Running) {
 }
 
 /// The event of these tests: a number noted under a key.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, Event, Serialize, Deserialize)]
+#[event("melmastoon.reservation.booking.modified.v1", id = key, intent = "{key}:{n}")]
 pub(crate) struct Noted {
     pub(crate) key: String,
     pub(crate) n: i64,
 }
 
-impl Event for Noted {
-    const SUBJECT: &'static str = "melmastoon.reservation.booking.modified.v1";
-    const AGGREGATE: &'static str = "booking";
-
-    fn aggregate_id(&self) -> String {
-        self.key.clone()
-    }
-
-    fn intent(&self) -> Option<String> {
-        Some(format!("{}:{}", self.key, self.n))
-    }
-}
-
 /// The business effect of these tests.
-pub(crate) async fn write_down(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
-    const INSERT: &str = "insert into notes (n, tenant, key) values ($1, $2, $3)";
-    let tenant = cx.tenant().as_str().to_owned();
-    cx.tx().execute(INSERT, vec![noted.n.into(), tenant.into(), noted.key.into()]).await?;
-    Ok(())
+pub(crate) async fn write_down(noted: Noted, cx: &mut Cx) -> Handled {
+    const INSERT: &str = "insert into notes (n, tenant, key) values ($1, :tenant, $2)";
+    cx.execute(INSERT, params![noted.n, noted.key]).await?;
+    applied()
 }

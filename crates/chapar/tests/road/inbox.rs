@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chapar::core::Aggregate;
 use chapar::sql::{Backend, Keep};
-use chapar::{Consumer, Cx, Draft, Envelope, Failure, Payload, Tenant};
+use chapar::{Consumer, Cx, Draft, Envelope, Failure, Payload};
 use serde_json::json;
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
@@ -25,11 +25,10 @@ on_each_store!(
 impl House {
     /// Appends an event whose intent is the key's, on whatever topic.
     async fn intend(&self, topic: &str, key: &str, n: i64) {
-        let tenant: Tenant = "acme".parse().unwrap();
         let payload = Payload::json(&Noted { key: key.into(), n }).unwrap();
         let aggregate = Aggregate { kind: "booking".into(), id: key.into(), version: None };
-        let draft = Draft::new(topic, tenant.clone(), aggregate, payload);
-        self.append_draft(&tenant, draft.idempotency_key(format!("intent:{key}"))).await;
+        let draft = Draft::new(topic, aggregate, payload);
+        self.append("acme", draft.idempotency_key(format!("intent:{key}"))).await;
     }
 
     async fn response(&self, key: &str) -> Option<String> {
@@ -39,14 +38,14 @@ impl House {
 }
 
 async fn note_and_answer(event: Arc<Envelope>, cx: &mut Cx) -> Result<(), Failure> {
-    let noted: Noted = event.payload.parse().map_err(|e| Failure::rule(e.to_string()))?;
+    let noted: Noted = event.payload.parse().map_err(|e| Failure::terminal(e.to_string()))?;
     cx.respond(&json!({ "by": noted.n })).await?;
     note(event, cx).await?;
     write_down(Noted { key: format!("by:{}", std::process::id()), n: 0 }, cx).await
 }
 
 pub(crate) fn by_intent() -> Consumer {
-    Consumer::new("c").lanes(2).batch(3).on_any(&TOPICS, note_and_answer).dedupe_by_intent()
+    Consumer::named("c").lanes(2).batch(3).on_any(&TOPICS, note_and_answer).dedupe_by_intent()
 }
 
 async fn an_intent_is_carried_out_once_and_its_response_is_kept(house: House) {
@@ -90,7 +89,7 @@ async fn two_processes_with_one_intent_carry_it_out_once(house: House) {
 }
 
 async fn a_response_needs_a_consumer_that_keeps_it(house: House) {
-    let running = house.run(Consumer::new("c").on_any(&TOPICS, note_and_answer)).await;
+    let running = house.run(Consumer::named("c").on_any(&TOPICS, note_and_answer)).await;
     house.intend(HELD, "a", 1).await;
     eventually("it is refused", async || house.letters().await.len() == 1).await;
     let letter = house.letters().await.remove(0);
@@ -109,7 +108,7 @@ async fn count_up(_: Arc<Envelope>, cx: &mut Cx) -> Result<(), Failure> {
 
 pub(crate) fn by_room() -> Consumer {
     let room = |_: &Envelope| Some("room-7".to_owned());
-    Consumer::new("c").lanes(2).batch(2).on_any(&[MODIFIED], count_up).serialize_by(room)
+    Consumer::named("c").lanes(2).batch(2).on_any(&[MODIFIED], count_up).serialize_by(room)
 }
 
 async fn two_processes_take_turns_on_a_shared_value(house: House) {
@@ -149,10 +148,10 @@ async fn write_all_down(set: Vec<Noted>, cx: &mut Cx) -> Result<(), Failure> {
         cx.about(index)?;
         let of_event = cx.event().and_then(|event| event.aggregate.clone()).map(|a| a.id);
         if of_event.as_deref() != Some(&noted.key) {
-            return Err(Failure::rule("another event's envelope"));
+            return Err(Failure::terminal("another event's envelope"));
         }
         if noted.n < 0 {
-            return Err(Failure::rule("negative"));
+            return Err(Failure::terminal("negative"));
         }
         write_down(noted, cx).await?;
     }
@@ -166,7 +165,7 @@ async fn a_set_handler_gets_what_waits_and_only_the_poison_fails(house: House) {
         }
         house.note("other", "c", [if n == 11 { -1 } else { n }]).await;
     }
-    let running = house.run(Consumer::new("c").on_batch(write_all_down)).await;
+    let running = house.run(Consumer::named("c").on_batch(write_all_down)).await;
     for key in ["a", "b"] {
         eventually("all are applied", async || house.applied(key).await.len() == 20).await;
         assert_eq!(house.applied(key).await, (0..20).collect::<Vec<_>>());

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use chapar::core::machine::failure::{FailureClass, FailurePolicy};
+use chapar::ops::{Edit, LetterFilter, Letters, Operator, TriageError};
 use chapar::sql::{Arrival, AuditFilter, AuditLine, Backend, LetterFailure, NewDeadLetter};
-use chapar::triage::{Edit, LetterFilter, Letters, Operator, TriageError};
-use chapar::{Consumer, Cx, Event, Failure};
+use chapar::{Consumer, Cx, Event, Failure, Service};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
@@ -42,7 +42,7 @@ impl House {
 }
 
 fn consumer(name: &str) -> Consumer {
-    Consumer::new(name).backoff(Duration::from_millis(5), Duration::from_millis(10)).retry(2)
+    Consumer::named(name).backoff(Duration::from_millis(5), Duration::from_millis(10)).retry(2)
 }
 
 /// A flag for each store, since the tests of both run at once in one program.
@@ -58,8 +58,8 @@ fn mend(house: &House, flags: &'static [AtomicBool; 2]) {
 async fn failures_that_differ_in_numbers_only_are_one_group(house: House) {
     let handler = async |noted: Noted, _: &mut Cx| {
         Err::<(), _>(match noted.n {
-            n if n < 10 => Failure::rule(format!("number {n} of \"{}\" is taken", noted.key)),
-            _ => Failure::transient("the vendor is away"),
+            n if n < 10 => Failure::terminal(format!("number {n} of \"{}\" is taken", noted.key)),
+            _ => Failure::retry("the vendor is away"),
         })
     };
     let running = house.run(consumer("c").on(handler)).await;
@@ -188,7 +188,7 @@ static CLASSED: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false
 async fn the_class_gates_a_replay(house: House) {
     let handler = async |noted: Noted, cx: &mut Cx| match of_store(cx, &CLASSED) {
         mended if mended.load(Ordering::SeqCst) => write_down(noted, cx).await,
-        _ => Err(Failure::rule("not yet")),
+        _ => Err(Failure::terminal("not yet")),
     };
     let running = house.run(consumer("c").on(handler)).await;
     house.note("acme", "a", 0..2).await;
@@ -234,7 +234,7 @@ async fn the_class_gates_a_replay(house: House) {
 
 async fn a_fix_that_did_not_help_is_none(house: House) {
     let handler = async |noted: Noted, _: &mut Cx| {
-        Err::<(), _>(Failure::rule(format!("still wrong, {}", noted.n)))
+        Err::<(), _>(Failure::terminal(format!("still wrong, {}", noted.n)))
     };
     let running = house.run(consumer("c").on(handler)).await;
     house.note("acme", "a", [1]).await;
@@ -261,7 +261,7 @@ async fn a_replay_that_was_stopped_loses_none_and_repeats_none(house: House) {
     let handler = async |noted: Noted, cx: &mut Cx| match of_store(cx, &OPENED) {
         // Some fail again, and must not be taken up a second time by the same run.
         opened if opened.load(Ordering::SeqCst) && noted.n % 10 != 0 => write_down(noted, cx).await,
-        _ => Err(Failure::rule(format!("room {} is closed", noted.n))),
+        _ => Err(Failure::terminal(format!("room {} is closed", noted.n))),
     };
     let running = house.run(consumer("c").on(handler).lanes(3).batch(7)).await;
     for n in 0..LETTERS {
@@ -300,7 +300,7 @@ async fn a_replay_that_was_stopped_loses_none_and_repeats_none(house: House) {
 
 async fn what_is_given_up_lets_its_followers_go_on(house: House) {
     let handler = async |noted: Noted, cx: &mut Cx| match noted.n {
-        0 => Err(Failure::rule("impossible")),
+        0 => Err(Failure::terminal("impossible")),
         _ => write_down(noted, cx).await,
     };
     let running = house.run(consumer("c").on(handler)).await;
@@ -342,7 +342,7 @@ async fn what_is_given_up_lets_its_followers_go_on(house: House) {
 
 async fn an_edited_event_is_delivered_and_the_original_stays(house: House) {
     let handler = async |noted: Noted, cx: &mut Cx| match noted.n {
-        n if n < 0 => Err(Failure::rule(format!("{n} is negative"))),
+        n if n < 0 => Err(Failure::terminal(format!("{n} is negative"))),
         _ => write_down(noted, cx).await,
     };
     let running = house.run(consumer("c").on(handler)).await;
@@ -466,7 +466,7 @@ static MANY: [AtomicBool; 2] = [AtomicBool::new(false), AtomicBool::new(false)];
 async fn many_letters_of_a_key_are_replayed_in_the_order_in_which_they_failed(house: House) {
     let handler = async |noted: Noted, cx: &mut Cx| match of_store(cx, &MANY) {
         mended if mended.load(Ordering::SeqCst) => write_down(noted, cx).await,
-        _ => Err(Failure::rule("not yet")),
+        _ => Err(Failure::terminal("not yet")),
     };
     let skips = consumer("c").on(handler).on_failure(FailurePolicy::SkipToDlq);
     let running = house.run(skips.lanes(3).batch(4)).await;
@@ -489,11 +489,14 @@ async fn many_letters_of_a_key_are_replayed_in_the_order_in_which_they_failed(ho
 
 async fn the_broker_gets_a_copy_of_every_letter(house: House) {
     let handler = async |noted: Noted, _: &mut Cx| {
-        Err::<(), _>(Failure::rule(format!("{} is too many", noted.n)))
+        Err::<(), _>(Failure::terminal(format!("{} is too many", noted.n)))
     };
     let app = house.app().copy_dead_letters();
-    let running =
-        app.consumer("inventory-service", consumer("c").on(handler)).start().await.unwrap();
+    let running = app
+        .service(Service::new("inventory-service").consumer(consumer("c").on(handler)))
+        .start()
+        .await
+        .unwrap();
     for key in ["a", "b", "c"] {
         house.note("acme", key, [7, 8]).await;
     }

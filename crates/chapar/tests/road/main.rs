@@ -21,5 +21,6 @@ mod projection;
 mod push;
 mod sagas;
 mod seek;
+mod supervised;
 mod testing;
 mod triage;

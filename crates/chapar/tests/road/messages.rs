@@ -8,7 +8,7 @@ use chapar::core::dialect::Meridian;
 use chapar::sql::Value as Sql;
 use chapar::{
     App, AppendError, Chapar, Consumer, Cx, Draft, Envelope, Failure, Payload, Producer, Profile,
-    Registry, Running,
+    Registry, Running, Service,
 };
 use prost_reflect::DescriptorPool;
 use serde_json::{Value, json};
@@ -48,10 +48,9 @@ fn bank(house: &House, contracts: bool) -> Chapar {
     builder.build()
 }
 
-fn draft(chapar: &Chapar, subject: &str, account: &str, payload: Value) -> Draft {
-    let tenant = chapar.profile().fixed_tenant.clone().unwrap();
+fn draft(subject: &str, account: &str, payload: Value) -> Draft {
     let aggregate = Aggregate { kind: "account".into(), id: account.into(), version: Some(1) };
-    Draft::new(subject, tenant, aggregate, Payload::json(&payload).unwrap())
+    Draft::new(subject, aggregate, Payload::json(&payload).unwrap())
 }
 
 fn transfer(units: i64, currency: &str) -> Value {
@@ -65,7 +64,7 @@ fn transfer(units: i64, currency: &str) -> Value {
 async fn append(chapar: &Chapar, draft: Draft) -> Result<(), AppendError> {
     let tenant = chapar.profile().fixed_tenant.clone().unwrap();
     let mut tx = chapar.begin(&tenant).await.unwrap();
-    let appended = chapar.append(&mut tx, draft).await;
+    let appended = chapar.append(&mut tx, &tenant, draft).await;
     match appended {
         Ok(_) => chapar.commit(tx).await.unwrap(),
         Err(_) => tx.rollback().await.unwrap(),
@@ -75,13 +74,13 @@ async fn append(chapar: &Chapar, draft: Draft) -> Result<(), AppendError> {
 
 async fn a_message_that_breaks_a_constraint_is_refused_before_commit(house: House) {
     let bank = bank(&house, true);
-    let good = draft(&bank, INITIATED, "acc-1", transfer(5, "CURRENCY_GBP"));
+    let good = draft(INITIATED, "acc-1", transfer(5, "CURRENCY_GBP"));
     append(&bank, good).await.expect("a good one is taken");
     let opened = json!({ "baseCurrency": "CURRENCY_EUR" });
-    append(&bank, draft(&bank, CREATED, "acc-1", opened)).await.expect("so is this");
+    append(&bank, draft(CREATED, "acc-1", opened)).await.expect("so is this");
 
     let refused = async |subject: &str, account: &str, payload: Value| {
-        let error = append(&bank, draft(&bank, subject, account, payload)).await.unwrap_err();
+        let error = append(&bank, draft(subject, account, payload)).await.unwrap_err();
         assert!(matches!(error, AppendError::Rules(_)), "{error:?}");
         error.to_string()
     };
@@ -110,16 +109,16 @@ async fn note(event: Arc<Envelope>, cx: &mut Cx) -> Result<(), Failure> {
 }
 
 async fn consume(house: &House, bank: Chapar) -> Running {
-    let consumer = Consumer::new("position-keeping.bank").on_any(&[INITIATED, CREATED], note);
+    let consumer = Consumer::named("position-keeping.bank").on_any(&[INITIATED, CREATED], note);
     let app = App::new(bank, house.transport.clone(), "house");
-    app.consumer("position-keeping", consumer).start().await.unwrap()
+    app.service(Service::new("position-keeping").consumer(consumer)).start().await.unwrap()
 }
 
 async fn a_message_that_comes_in_broken_is_dead_lettered_with_its_field(house: House) {
     let careless = bank(&house, false);
     for (account, units) in [("broken", 0), ("good", 7)] {
         let transfer = transfer(units, "CURRENCY_GBP");
-        append(&careless, draft(&careless, INITIATED, account, transfer)).await.unwrap();
+        append(&careless, draft(INITIATED, account, transfer)).await.unwrap();
     }
     let running = consume(&house, bank(&house, true)).await;
     eventually("the good one is applied", async || house.applied("good").await == [1]).await;

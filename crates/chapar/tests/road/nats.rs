@@ -36,11 +36,11 @@ on_nats!(
 
 /// A consumer that stops in the middle of a transaction, and never goes on.
 pub(crate) fn stuck() -> Consumer {
-    Consumer::new("c").lanes(2).batch(5).on_any(
+    Consumer::named("c").lanes(2).batch(5).on_any(
         &TOPICS,
         async |event: Arc<Envelope>, cx: &mut Cx| {
             let noted: Noted =
-                event.payload.parse().map_err(|error| Failure::rule(error.to_string()))?;
+                event.payload.parse().map_err(|error| Failure::terminal(error.to_string()))?;
             note(event, cx).await?;
             write_down(Noted { key: format!("by:{}", std::process::id()), n: 0 }, cx).await?;
             if noted.n == 10 {

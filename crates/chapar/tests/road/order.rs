@@ -8,7 +8,9 @@ use chapar::core::Aggregate;
 use chapar::core::machine::failure::FailurePolicy;
 use chapar::core::port::{SeekTo, Transport};
 use chapar::sql::SqlTransport;
-use chapar::{App, Consumer, Cx, Draft, Envelope, Failure, Gap, Missing, Payload, Running, Tenant};
+use chapar::{
+    App, Consumer, Cx, Draft, Envelope, Failure, Gap, Missing, Payload, Running, Service,
+};
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
 use crate::processes::{Process, Spread};
@@ -30,13 +32,13 @@ pub(crate) const MODIFIED: &str = "melmastoon.reservation.booking.modified.v1";
 pub(crate) const TOPICS: [&str; 3] = [HELD, CONFIRMED, MODIFIED];
 
 pub(crate) async fn note(event: Arc<Envelope>, cx: &mut Cx) -> Result<(), Failure> {
-    let noted: Noted = event.payload.parse().map_err(|e| Failure::rule(e.to_string()))?;
+    let noted: Noted = event.payload.parse().map_err(|e| Failure::terminal(e.to_string()))?;
     write_down(noted, cx).await
 }
 
 /// The consumer of the processes of these tests: it also notes who it is.
 pub(crate) fn reader() -> Consumer {
-    Consumer::new("c").lanes(2).batch(5).on_any(
+    Consumer::named("c").lanes(2).batch(5).on_any(
         &TOPICS,
         async |event: Arc<Envelope>, cx: &mut Cx| {
             note(event, cx).await?;
@@ -46,23 +48,16 @@ pub(crate) fn reader() -> Consumer {
 }
 
 fn three_topics() -> Consumer {
-    Consumer::new("c").on_any(&TOPICS, note)
+    Consumer::named("c").on_any(&TOPICS, note)
 }
 
 impl House {
     /// Appends number `n` of a key to a topic, at this version of its aggregate.
     pub(crate) async fn append_to(&self, topic: &str, key: &str, n: i64, version: Option<i64>) {
-        let tenant: Tenant = "acme".parse().unwrap();
         let payload = Payload::json(&Noted { key: key.into(), n }).unwrap();
         let aggregate = Aggregate { kind: "booking".into(), id: key.into(), version };
-        let draft = Draft::new(topic, tenant.clone(), aggregate, payload);
-        self.append_draft(&tenant, draft.idempotency_key(format!("{topic}:{key}:{n}"))).await;
-    }
-
-    pub(crate) async fn append_draft(&self, tenant: &Tenant, draft: Draft) {
-        let mut tx = self.chapar.begin(tenant).await.unwrap();
-        self.chapar.append(&mut tx, draft).await.unwrap();
-        self.chapar.commit(tx).await.unwrap();
+        let draft = Draft::new(topic, aggregate, payload);
+        self.append("acme", draft.idempotency_key(format!("{topic}:{key}:{n}"))).await;
     }
 
     /// Waits until each process has applied something.
@@ -87,7 +82,7 @@ impl House {
     pub(crate) async fn relay(&self, spread: &Arc<Spread>, consumer: Option<Consumer>) -> Running {
         let mut app = App::new(self.chapar.clone(), spread.clone(), "house").stamp(TOPICS);
         if let Some(consumer) = consumer {
-            app = app.consumer("inventory-service", consumer);
+            app = app.service(Service::new("inventory-service").consumer(consumer));
         }
         app.start().await.unwrap()
     }
@@ -185,9 +180,9 @@ async fn a_parked_key_keeps_its_order_over_topics(house: House) {
     let fails_once = async |event: Arc<Envelope>, cx: &mut Cx| {
         let seen = "select 1 from chapar_mended";
         let mended = cx.tx().fetch(seen, vec![]).await.is_ok_and(|rows| !rows.is_empty());
-        let noted: Noted = event.payload.parse().map_err(|e| Failure::rule(e.to_string()))?;
+        let noted: Noted = event.payload.parse().map_err(|e| Failure::terminal(e.to_string()))?;
         if noted.n == 1 && !mended {
-            return Err(Failure::rule("not yet"));
+            return Err(Failure::terminal("not yet"));
         }
         write_down(noted, cx).await
     };
@@ -197,7 +192,7 @@ async fn a_parked_key_keeps_its_order_over_topics(house: House) {
         tx.execute("grant select on chapar_mended to chapar_app", vec![]).await.unwrap();
     }
     tx.commit().await.unwrap();
-    let consumer = Consumer::new("c").on_any(&TOPICS, fails_once);
+    let consumer = Consumer::named("c").on_any(&TOPICS, fails_once);
     let running = house.relay(&spread, Some(consumer)).await;
     house.append_to(HELD, "a", 1, None).await;
     house.append_to(CONFIRMED, "a", 2, None).await;
@@ -263,7 +258,7 @@ async fn versions_are_waited_for_accepted_or_fetched(house: House) {
         ("fetch", Gap::fetch(short, fetch)),
     ];
     for (before, (name, gap)) in gaps.into_iter().enumerate() {
-        let consumer = Consumer::new(name).on_any(&[MODIFIED], note).on_gap(gap);
+        let consumer = Consumer::named(name).on_any(&[MODIFIED], note).on_gap(gap);
         let running = house.run(consumer).await;
         for version in [1, 2, 4] {
             house.append_to(MODIFIED, name, version, Some(version)).await;
@@ -279,7 +274,7 @@ async fn versions_are_waited_for_accepted_or_fetched(house: House) {
 }
 
 async fn a_version_that_was_skipped_is_taken_when_it_is_replayed(house: House) {
-    let consumer = Consumer::new("c")
+    let consumer = Consumer::named("c")
         .on_any(&[MODIFIED], note)
         .on_gap(Gap::Accept)
         .on_failure(FailurePolicy::SkipToDlq);

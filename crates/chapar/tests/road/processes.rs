@@ -12,7 +12,7 @@ use chapar::core::port::{
     Token, TopicSpec, Transport, TransportError,
 };
 use chapar::sql::SqlTransport;
-use chapar::{App, Consumer, Store, StoreOptions};
+use chapar::{App, Consumer, Service, Store, StoreOptions};
 use chapar_transports::nats::{Nats, NatsOptions};
 use serde::{Deserialize, Serialize};
 
@@ -134,7 +134,8 @@ fn worker() {
             None => Arc::new(Spread::new(SqlTransport::new(store.clone(), &owner))),
         };
         let app = App::new(House::backbone(store), transport, &owner).without_relay();
-        let running = app.consumer("inventory-service", consumer(&role)).start().await;
+        let running =
+            app.service(Service::new("inventory-service").consumer(consumer(&role))).start().await;
         let running = running.unwrap();
         let ended = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
         let _ = ended.await;

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use chapar::ops::SeekTarget;
 use chapar::sql::{Backend, ProjectionCard};
-use chapar::triage::SeekTarget;
-use chapar::{Projection, Running, Tenant, read_model};
+use chapar::{Projection, Running, Service, Tenant, read_model};
 use serde::{Deserialize, Serialize};
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop};
@@ -45,7 +45,12 @@ fn sums() -> Projection<Sum> {
 }
 
 async fn start(house: &House, projection: Projection<Sum>) -> Running {
-    house.app().projection("reporting-service", projection).start().await.unwrap()
+    house
+        .app()
+        .service(Service::new("reporting-service").projection(projection))
+        .start()
+        .await
+        .unwrap()
 }
 
 impl House {
@@ -196,9 +201,9 @@ async fn a_rebuild_leaves_out_what_lies_in_the_boxes(house: House) {
         *sum = Sum { events: sum.events + 1, sum: sum.sum + noted.n, last: noted.n };
     };
     let projection = Projection::new(SUMS).on(|_: &Noted| "all".to_owned(), fold);
-    let app = house.app().projection_with("s", projection, |consumer| {
+    let app = house.app().service(Service::new("s").projection_with(projection, |consumer| {
         consumer.retry(1).backoff(Duration::from_millis(1), Duration::from_millis(1))
-    });
+    }));
     let running = app.start().await.unwrap();
     house.note("acme", "bad", 1..=2).await;
     house.note("acme", "good", [5]).await;

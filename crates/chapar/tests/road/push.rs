@@ -13,7 +13,7 @@ use chapar::core::dialect::{Dialect, Message};
 use chapar::core::port::{SeekTo, Transport};
 use chapar::core::webhook::{ID, Secrets};
 use chapar::sql::Backend;
-use chapar::{Consumer, Endpoint, Event, Store};
+use chapar::{Consumer, Endpoint, Event, Service, Store};
 use jiff::Timestamp;
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop};
@@ -35,7 +35,7 @@ type Answer = dyn Fn(&Noted, usize) -> u16 + Send + Sync;
 
 /// A service of somebody else: it checks the signature and writes down what came.
 #[derive(Clone)]
-struct Service {
+struct Receiver {
     base: String,
     log: Arc<Mutex<Vec<(Noted, u16)>>>,
     busy: Arc<Mutex<HashSet<String>>>,
@@ -48,7 +48,7 @@ struct Service {
     release: Arc<tokio::sync::Notify>,
 }
 
-impl Service {
+impl Receiver {
     async fn start(answer: impl Fn(&Noted, usize) -> u16 + Send + Sync + 'static) -> Self {
         Self::with_store(None, answer).await
     }
@@ -58,7 +58,7 @@ impl Service {
         answer: impl Fn(&Noted, usize) -> u16 + Send + Sync + 'static,
     ) -> Self {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let service = Service {
+        let service = Receiver {
             base: format!("http://{}/billing/", listener.local_addr().unwrap()),
             log: Arc::default(),
             busy: Arc::default(),
@@ -74,7 +74,7 @@ impl Service {
     }
 
     async fn take(
-        State(service): State<Service>,
+        State(service): State<Receiver>,
         uri: Uri,
         headers: HeaderMap,
         body: Bytes,
@@ -133,7 +133,7 @@ impl Service {
 
     fn consumer(&self, name: &str) -> Consumer {
         let endpoint = Endpoint::new(&self.base, SECRET.parse().unwrap()).unwrap();
-        Consumer::new(name)
+        Consumer::named(name)
             .push([Noted::SUBJECT], &endpoint)
             .lanes(8)
             .backoff(Duration::from_millis(20), Duration::from_millis(100))
@@ -145,7 +145,7 @@ impl Service {
 }
 
 async fn events_of_a_key_are_posted_in_order_one_at_a_time_signed_and_as_they_are(house: House) {
-    let service = Service::start(|_, _| 200).await;
+    let service = Receiver::start(|_, _| 200).await;
     // Whatever is asked for: a failure of the next must not have one called again.
     let running = house.run(service.consumer("p").batch(50)).await;
     for key in ["a", "b", "c"] {
@@ -166,7 +166,7 @@ async fn no_transaction_is_open_during_the_call(house: House) {
     // service for ours.
     let store = house.chapar.store().clone();
     let on_sqlite = store.backend() == Backend::Sqlite;
-    let service = Service::with_store(Some(store), |_, _| 200).await;
+    let service = Receiver::with_store(Some(store), |_, _| 200).await;
     let running = house.run(service.consumer("p").timeout(Duration::from_secs(2)).retry(1)).await;
     house.note("acme", "a", 0..3).await;
     let metrics = running.metrics().consumer("p");
@@ -176,7 +176,7 @@ async fn no_transaction_is_open_during_the_call(house: House) {
 }
 
 async fn an_unhappy_service_is_tried_again_and_the_order_of_a_key_holds(house: House) {
-    let service = Service::start(|noted, attempt| match (noted.key.as_str(), noted.n, attempt) {
+    let service = Receiver::start(|noted, attempt| match (noted.key.as_str(), noted.n, attempt) {
         ("a", 1, 1) => 503,
         ("a", 1, 2) => 401,
         ("a", 1, 3) => 302,
@@ -198,7 +198,7 @@ async fn an_unhappy_service_is_tried_again_and_the_order_of_a_key_holds(house: H
 async fn an_event_that_the_service_refuses_is_a_dead_letter_at_once_and_parks_its_key(
     house: House,
 ) {
-    let service = Service::start(|noted, _| match (noted.key.as_str(), noted.n) {
+    let service = Receiver::start(|noted, _| match (noted.key.as_str(), noted.n) {
         ("a", 1) => 422,
         _ => 200,
     })
@@ -223,7 +223,7 @@ async fn an_event_that_the_service_refuses_is_a_dead_letter_at_once_and_parks_it
 }
 
 async fn a_replay_that_hangs_does_not_hold_up_other_keys(house: House) {
-    let service = Service::start(|noted, attempt| match (noted.key.as_str(), attempt) {
+    let service = Receiver::start(|noted, attempt| match (noted.key.as_str(), attempt) {
         ("a", 1) => 422,
         ("a", _) => 0,
         _ => 200,
@@ -245,7 +245,7 @@ async fn a_replay_that_hangs_does_not_hold_up_other_keys(house: House) {
 }
 
 async fn what_was_applied_is_not_pushed_again(house: House) {
-    let service = Service::start(|_, _| 200).await;
+    let service = Receiver::start(|_, _| 200).await;
     let running = house.run(service.consumer("p")).await;
     house.note("acme", "a", 0..5).await;
     let metrics = running.metrics().consumer("p");
@@ -257,7 +257,7 @@ async fn what_was_applied_is_not_pushed_again(house: House) {
 }
 
 async fn what_cannot_be_read_is_pushed_to_nobody(house: House) {
-    let service = Service::start(|_, _| 200).await;
+    let service = Receiver::start(|_, _| 200).await;
     let running = house.run(service.consumer("p")).await;
     house.publish_raw(Noted::SUBJECT, "x", b"\xff\xfe no text").await;
     house.publish_raw(Noted::SUBJECT, "y", b"{\"eventId\":").await;
@@ -274,15 +274,16 @@ async fn what_cannot_be_read_is_pushed_to_nobody(house: House) {
 async fn a_service_that_does_not_answer_or_is_not_there_is_given_up_after_the_attempts(
     house: House,
 ) {
-    let service = Service::start(|_, _| 0).await;
+    let service = Receiver::start(|_, _| 0).await;
     let hanging = service.consumer("p").retry(2).timeout(Duration::from_millis(300));
     let nobody = Endpoint::new("http://127.0.0.1:1", SECRET.parse().unwrap()).unwrap();
-    let absent = Consumer::new("q")
+    let absent = Consumer::named("q")
         .push([Noted::SUBJECT], &nobody)
         .backoff(Duration::from_millis(20), Duration::from_millis(20))
         .retry(3);
-    let app = house.app().consumer("inventory-service", hanging);
-    let running = app.consumer("billing-service", absent).start().await.unwrap();
+    let app = house.app().service(Service::new("inventory-service").consumer(hanging));
+    let running =
+        app.service(Service::new("billing-service").consumer(absent)).start().await.unwrap();
     house.note("acme", "a", 0..1).await;
     eventually("both gave up", async || house.letters().await.len() == 2).await;
     let mut letters = house.letters().await;

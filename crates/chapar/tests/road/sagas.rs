@@ -1,12 +1,10 @@
 use std::time::Duration;
 
-use chapar::saga::{Found, Outcome, Saga, SagaKind};
+use chapar::prelude::*;
 use chapar::sql::{DueTimer, HistoryEntry};
-use chapar::{Consumer, Cx, Failure, Running};
 use jiff::Timestamp;
-use serde::{Deserialize, Serialize};
 
-use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
+use crate::harness::{House, Noted, eventually, on_each_store, stop};
 
 on_each_store!(
     a_timer_fires_once_and_survives_a_restart,
@@ -16,51 +14,91 @@ on_each_store!(
     an_early_event_waits_for_a_saga_that_a_command_starts,
     an_early_event_whose_saga_never_comes_is_dead_lettered_and_can_be_replayed,
     a_late_event_meets_the_tombstone,
+    a_step_that_runs_always_also_runs_after_the_end,
     compensations_run_in_reverse_and_a_failing_one_leaves_the_saga_stuck,
     a_saga_of_newer_code_is_left_alone_without_counting,
 );
 
-const COUNT: SagaKind = SagaKind::new("count", 1);
+/// Starts a saga.
+#[derive(Event, Serialize, Deserialize)]
+#[event("melmastoon.reservation.booking.held.v1", id = key, intent = "{key}:opened")]
+struct Opened {
+    key: String,
+}
 
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Saga, Serialize, Deserialize)]
+#[saga("count", key = key, state = State, timer = Timer, undo = Undo)]
 struct Count {
+    key: String,
     seen: Vec<i64>,
 }
 
-/// 0 starts the saga, 9 ends it, others are counted.
-async fn count(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
-    if noted.n == 0 {
-        let mut saga = Saga::start(cx, COUNT, &noted.key, "open", Count { seen: vec![] }).await?;
-        return saga.arm(cx, "deadline", Duration::from_millis(300)).await;
-    }
-    let Found::Active(mut saga) = Saga::<Count>::expect(cx, COUNT, &noted.key).await? else {
-        cx.noop();
-        return Ok(());
-    };
-    saga.data.seen.push(noted.n);
-    match noted.n {
-        9 => saga.end(cx, "closed", Outcome::Completed, "nine came").await,
-        8 => {
-            saga.disarm(cx, "deadline").await?;
-            saga.go(cx, "quiet", "eight came").await
-        }
-        n => saga.go(cx, "open", &format!("{n} came")).await,
-    }
+#[derive(SagaState)]
+enum State {
+    Open,
+    Quiet,
+    Closed,
+    Late,
+    Undone,
 }
 
-async fn on_deadline(key: String, cx: &mut Cx) -> Result<(), Failure> {
-    let Found::Active(saga) = Saga::<Count>::load(cx, COUNT, &key).await? else {
-        return Ok(());
+#[derive(SagaTimer)]
+enum Timer {
+    /// Ends the count half done.
+    #[timer(after = "300ms")]
+    Deadline,
+}
+
+#[derive(SagaUndo, Serialize, Deserialize)]
+enum Undo {
+    One,
+    Two { fails: bool },
+}
+
+const NOTE: &str = "insert into notes (n, tenant, key) values ($1, :tenant, $2)";
+
+fn count(key: &str) -> Count {
+    Count { key: key.to_owned(), seen: Vec::new() }
+}
+
+fn opened(event: Opened) -> Start<Count> {
+    Start::new(count(&event.key), State::Open).arm(Timer::Deadline)
+}
+
+/// 9 ends the saga, 8 disarms its timer, others are counted.
+fn noted(event: Noted, _: &Count) -> Step<Count> {
+    let n = event.n;
+    let step = match n {
+        9 => Step::complete(State::Closed).because("nine came"),
+        8 => Step::to(State::Quiet).disarm(Timer::Deadline).because("eight came"),
+        n => Step::to(State::Open).because(format!("{n} came")),
     };
-    write_down(Noted { key: format!("{key}:deadline"), n: 1 }, cx).await?;
-    saga.end(cx, "late", Outcome::Partial, "the deadline passed").await
+    step.update(move |count: &mut Count| count.seen.push(n))
+}
+
+fn deadline(count: &Count) -> Step<Count> {
+    Step::partial(State::Late, "the deadline passed")
+        .execute(NOTE, params![1, format!("{}:deadline", count.key)])
+}
+
+fn counting() -> Saga<Count> {
+    Saga::new()
+        .starts(opened)
+        .on(|event: &Noted| &event.key, noted)
+        .timer(Timer::Deadline, deadline)
+        .consumer(|consumer| consumer.backoff(Duration::from_millis(10), Duration::from_millis(50)))
+}
+
+async fn run(house: &House, saga: Saga<Count>) -> Running {
+    house.app().service(Service::new("s").saga(saga)).start().await.unwrap()
 }
 
 async fn start(house: &House) -> Running {
-    let consumer = Consumer::new("c").on(count).stash_for(Duration::from_millis(300));
-    let consumer = consumer.backoff(Duration::from_millis(10), Duration::from_millis(50));
-    let app = house.app().consumer("s", consumer);
-    app.timer("s", COUNT, "deadline", on_deadline).start().await.unwrap()
+    run(house, counting().consumer(|consumer| consumer.stash_for(Duration::from_millis(300)))).await
+}
+
+async fn open(house: &House, key: &str) {
+    house.append("acme", Opened { key: key.to_owned() }).await;
 }
 
 async fn history(house: &House, key: &str) -> Vec<HistoryEntry> {
@@ -84,7 +122,7 @@ async fn in_state(house: &House, key: &str, expected: &str) {
 async fn a_timer_fires_once_and_survives_a_restart(house: House) {
     let running = start(&house).await;
     for key in ["a", "b", "c"] {
-        house.note("acme", key, [0]).await;
+        open(&house, key).await;
     }
     in_state(&house, "c", "open").await;
     stop(running).await;
@@ -97,14 +135,15 @@ async fn a_timer_fires_once_and_survives_a_restart(house: House) {
         assert_eq!(house.applied(&format!("{key}:deadline")).await, [1], "fired once");
         let history = history(&house, key).await;
         let states: Vec<_> = history.iter().map(|entry| entry.to_state.as_str()).collect();
-        assert_eq!(states, ["open", "open", "late"]);
+        assert_eq!(states, ["open", "late"]);
     }
 }
 
 async fn a_disarmed_timer_does_not_fire(house: House) {
     let running = start(&house).await;
-    house.note("acme", "quiet", [0, 8]).await;
-    house.note("acme", "loud", [0]).await;
+    open(&house, "quiet").await;
+    house.note("acme", "quiet", [8]).await;
+    open(&house, "loud").await;
     in_state(&house, "loud", "late").await;
     in_state(&house, "quiet", "quiet").await;
     assert!(house.applied("quiet:deadline").await.is_empty());
@@ -113,7 +152,8 @@ async fn a_disarmed_timer_does_not_fire(house: House) {
 
 async fn a_stale_timer_is_a_recorded_no_op(house: House) {
     let running = start(&house).await;
-    house.note("acme", "a", [0, 8]).await;
+    open(&house, "a").await;
+    house.note("acme", "a", [8]).await;
     in_state(&house, "a", "quiet").await;
     let stale = DueTimer {
         saga: "count".into(),
@@ -122,6 +162,7 @@ async fn a_stale_timer_is_a_recorded_no_op(house: House) {
         tenant: "acme".into(),
         generation: 1,
         due_at: Timestamp::now(),
+        attempts: 0,
     };
     let mut tx = house.chapar.store().begin_engine().await.unwrap();
     tx.conn().arm_timer(&stale).await.unwrap();
@@ -144,7 +185,8 @@ async fn an_early_event_waits_for_its_saga(house: House) {
         tx.conn().verdict().await.unwrap()
     };
     eventually("both have come", async || stashed().await.in_flight == 0).await;
-    house.note("acme", "a", [0, 9]).await;
+    open(&house, "a").await;
+    house.note("acme", "a", [9]).await;
     in_state(&house, "a", "closed").await;
     stop(running).await;
     let notes: Vec<_> = history(&house, "a").await.into_iter().map(|entry| entry.note).collect();
@@ -154,25 +196,16 @@ async fn an_early_event_waits_for_its_saga(house: House) {
 }
 
 async fn an_early_event_waits_for_a_saga_that_a_command_starts(house: House) {
-    let consumer = Consumer::new("c").on(count);
-    let consumer = consumer.backoff(Duration::from_millis(10), Duration::from_millis(50));
-    let running = house.run(consumer).await;
+    let running = run(&house, counting()).await;
     house.note("acme", "a", [5, 6]).await;
     let verdict = || async {
         let mut tx = house.chapar.store().begin_engine().await.unwrap();
         tx.conn().verdict().await.unwrap()
     };
     eventually("both have come", async || verdict().await.in_flight == 0).await;
-    let cause = chapar::core::Cause {
-        tenant: "acme".parse().unwrap(),
-        correlation: "01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap(),
-        causation: None,
-        actor: None,
-        trace: None,
-    };
-    let mut cx = Cx::begin(&house.chapar, cause).await.unwrap();
-    Saga::start(&mut cx, COUNT, "a", "open", Count { seen: vec![] }).await.unwrap();
-    cx.commit().await.unwrap();
+    let correlation = "01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap();
+    let command = running.chapar("s").command(&"acme".parse().unwrap()).correlated(correlation);
+    command.run(async |cx| cx.start(count("a"), State::Open).await).await.unwrap();
     house.note("acme", "a", [9]).await;
     in_state(&house, "a", "closed").await;
     let notes: Vec<_> = history(&house, "a").await.into_iter().map(|entry| entry.note).collect();
@@ -186,7 +219,8 @@ async fn an_early_event_whose_saga_never_comes_is_dead_lettered_and_can_be_repla
     eventually("it is in the box", async || house.letters().await.len() == 1).await;
     let letter = house.letters().await.remove(0);
     assert_eq!(letter.error, "saga count a did not start in time");
-    house.note("acme", "a", [0, 8]).await;
+    open(&house, "a").await;
+    house.note("acme", "a", [8]).await;
     in_state(&house, "a", "quiet").await;
     house.replay(&letter.id).await;
     eventually("it is applied after all", async || {
@@ -199,50 +233,71 @@ async fn an_early_event_whose_saga_never_comes_is_dead_lettered_and_can_be_repla
     stop(running).await;
 }
 
-async fn a_late_event_meets_the_tombstone(house: House) {
-    let running = start(&house).await;
-    house.note("acme", "a", [0, 9, 5]).await;
-    let late = "select count(*) from chapar_inbox where result = 'noop'";
-    let late = match house.chapar.store().backend() {
-        chapar::sql::Backend::Sqlite => late,
+async fn noops(house: &House) -> i64 {
+    let sql = match house.chapar.store().backend() {
+        chapar::sql::Backend::Sqlite => "select count(*) from chapar_inbox where result = 'noop'",
         chapar::sql::Backend::Postgres => "select count(*) from chapar.inbox where result = 'noop'",
     };
-    eventually("the late one is a no-op", async || house.ints(late, vec![]).await == [1]).await;
+    house.ints(sql, vec![]).await[0]
+}
+
+async fn a_late_event_meets_the_tombstone(house: House) {
+    let running = start(&house).await;
+    open(&house, "a").await;
+    house.note("acme", "a", [9, 5]).await;
+    eventually("the late one is a no-op", async || noops(&house).await == 1).await;
     assert_eq!(state(&house, "a").await, Some(("closed".into(), Some("completed".into()))));
     stop(running).await;
 }
 
-/// 0 starts, 1 and 2 record how to undo them, 3 fails and compensates; undoing `two` fails for
-/// keys that begin with `stuck`.
-async fn stepwise(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
-    if noted.n == 0 {
-        Saga::start(cx, COUNT, &noted.key, "open", Count { seen: vec![] }).await?;
-        return Ok(());
-    }
-    let Found::Active(mut saga) = Saga::<Count>::expect(cx, COUNT, &noted.key).await? else {
-        return Ok(());
-    };
-    match noted.n {
-        1 => saga.undo_with("one", 1),
-        2 => saga.undo_with("two", 2),
-        _ => {
-            for step in saga.compensations() {
-                if step.name == "two" && noted.key.starts_with("stuck") {
-                    return Err(saga.stuck(Failure::rule("two cannot be undone")));
-                }
-                let n = step.data.as_i64().unwrap_or(0);
-                write_down(Noted { key: format!("{}:undone", noted.key), n }, cx).await?;
-            }
-            return saga.end(cx, "undone", Outcome::Compensated, "three failed").await;
+async fn a_step_that_runs_always_also_runs_after_the_end(house: House) {
+    // 7 moves the saga, which can no longer be done after its end; others are only noted.
+    fn always(event: Noted, count: &Count) -> Step<Count> {
+        match event.n {
+            9 => Step::complete(State::Closed),
+            7 => Step::to(State::Quiet).execute(NOTE, params![event.n, count.key]),
+            n => Step::stay().execute(NOTE, params![n, count.key]),
         }
     }
-    saga.go(cx, "open", "a step").await
+    let saga = Saga::new().starts(opened).on_always(|event: &Noted| &event.key, always);
+    let running = run(&house, saga).await;
+    open(&house, "a").await;
+    house.note("acme", "a", [1, 9, 2, 7, 3]).await;
+    eventually("the last is noted", async || house.applied("a").await == [1, 2, 3]).await;
+    assert_eq!(noops(&house).await, 1);
+    assert_eq!(state(&house, "a").await, Some(("closed".into(), Some("completed".into()))));
+    stop(running).await;
+}
+
+/// 1 and 2 record how to undo them, 3 compensates; undoing 2 fails for keys that begin with
+/// `stuck`.
+fn stepwise(event: Noted, count: &Count) -> Step<Count> {
+    match event.n {
+        1 => Step::stay().undo_with(Undo::One),
+        2 => Step::stay().undo_with(Undo::Two { fails: count.key.starts_with("stuck") }),
+        _ => Step::compensate(State::Undone, "three failed"),
+    }
+}
+
+fn undone(undo: Undo, count: &Count) -> Step<Count> {
+    let n: Option<i64> = match undo {
+        Undo::One => Some(1),
+        Undo::Two { fails: false } => Some(2),
+        // The column takes no null.
+        Undo::Two { fails: true } => None,
+    };
+    Step::stay().execute(NOTE, params![n, format!("{}:undone", count.key)])
 }
 
 async fn compensations_run_in_reverse_and_a_failing_one_leaves_the_saga_stuck(house: House) {
-    let running = house.run(Consumer::new("c").on(stepwise)).await;
+    let saga = Saga::new()
+        .starts(|event: Opened| Start::new(count(&event.key), State::Open))
+        .on(|event: &Noted| &event.key, stepwise)
+        .undo(undone);
+    let running = run(&house, saga).await;
     for key in ["a", "stuck"] {
-        house.note("acme", key, 0..4).await;
+        open(&house, key).await;
+        house.note("acme", key, 1..4).await;
     }
     in_state(&house, "a", "undone").await;
     assert_eq!(house.applied("a:undone").await, [2, 1], "newest first");
@@ -251,28 +306,35 @@ async fn compensations_run_in_reverse_and_a_failing_one_leaves_the_saga_stuck(ho
     })
     .await;
     assert!(house.applied("stuck:undone").await.is_empty(), "all or nothing");
-    assert_eq!(house.letters().await[0].error, "two cannot be undone");
+    let error = house.letters().await.remove(0).error;
+    assert!(error.to_lowercase().contains("null"), "{error}");
+    let why = history(&house, "stuck").await.pop().unwrap();
+    assert_eq!((why.cause.as_str(), why.note), ("failed for good", error));
     stop(running).await;
 }
 
 async fn a_saga_of_newer_code_is_left_alone_without_counting(house: House) {
-    const NEWER: SagaKind = SagaKind::new("count", 2);
-    let newer = async |noted: Noted, cx: &mut Cx| {
-        Saga::start(cx, NEWER, &noted.key, "open", Count { seen: vec![] }).await?;
-        Ok(())
+    #[derive(Saga, Serialize, Deserialize)]
+    #[saga("count", version = 2, key = key, state = State)]
+    struct NewerCount {
+        key: String,
+        seen: Vec<i64>,
+    }
+    let newer = |event: Opened| {
+        let (key, seen) = (event.key, Vec::new());
+        Start::new(NewerCount { key, seen }, State::Open)
     };
-    let running = house.run(Consumer::new("newer").on(newer)).await;
-    house.note("acme", "a", [0]).await;
+    let service = Service::new("newer").saga(Saga::new().starts(newer));
+    let running = house.app().service(service).start().await.unwrap();
+    open(&house, "a").await;
     in_state(&house, "a", "open").await;
     stop(running).await;
-    let older = async |noted: Noted, cx: &mut Cx| {
-        Saga::<Count>::load(cx, COUNT, &noted.key).await?;
-        Ok(())
-    };
-    let consumer = Consumer::new("older").on(older).retry(2);
-    let consumer = consumer.backoff(Duration::from_millis(5), Duration::from_millis(10));
-    let running = house.run(consumer).await;
-    let metrics = running.metrics().consumer("older");
+    house.note("acme", "a", [1]).await;
+    let older = Saga::new().on(|event: &Noted| &event.key, noted).consumer(|consumer| {
+        consumer.retry(2).backoff(Duration::from_millis(5), Duration::from_millis(10))
+    });
+    let running = house.app().service(Service::new("older").saga(older)).start().await.unwrap();
+    let metrics = running.metrics().consumer("older.count-saga");
     eventually("it keeps trying", async || metrics.retries() > 10).await;
     assert!(house.letters().await.is_empty(), "an attempt by old code does not count");
     stop(running).await;

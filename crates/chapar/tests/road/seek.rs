@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use chapar::core::port::{Position, Transport};
+use chapar::ops::{Seek, SeekError, SeekPreview, SeekTarget};
 use chapar::sql::{Backend, Scope, SqlTransport};
-use chapar::triage::{Seek, SeekError, SeekPreview, SeekTarget};
-use chapar::{Consumer, Running};
+use chapar::{Consumer, Running, Service};
 use jiff::Timestamp;
 
 use crate::harness::{House, eventually, on_each_store, stop, write_down};
@@ -57,7 +57,7 @@ impl House {
 }
 
 fn notes() -> Consumer {
-    Consumer::new("c").on(write_down)
+    Consumer::named("c").on(write_down)
 }
 
 async fn going_back_applies_nothing_twice_unless_asked(house: House) {
@@ -130,8 +130,9 @@ async fn what_the_inbox_has_forgotten_outside_of_the_scope_stays_untouched(house
 }
 
 async fn stamped_events_are_applied_again_too(house: House) {
-    let consumer = || Consumer::new("c").on_any(&TOPICS, note);
-    let app = house.app().stamp(TOPICS).consumer("inventory-service", consumer());
+    let consumer = || Consumer::named("c").on_any(&TOPICS, note);
+    let app =
+        house.app().stamp(TOPICS).service(Service::new("inventory-service").consumer(consumer()));
     let running = app.start().await.unwrap();
     house.note("acme", "a", 1..=4).await;
     eventually("applied", async || house.applied("a").await == [1, 2, 3, 4]).await;
@@ -231,9 +232,10 @@ async fn a_new_consumer_starts_where_it_is_told(house: House) {
     house.seek(&seek).await.unwrap();
     let other: Arc<dyn Transport> =
         Arc::new(SqlTransport::new(house.chapar.store().clone(), "another"));
-    let consumer = Consumer::new("new").on_any(&[MODIFIED], note);
+    let consumer = Consumer::named("new").on_any(&[MODIFIED], note);
     let app = chapar::App::new(house.chapar.clone(), other, "another");
-    let new = app.consumer("billing-service", consumer).start().await.unwrap();
+    let new =
+        app.service(Service::new("billing-service").consumer(consumer)).start().await.unwrap();
     house.note("acme", "a", [4]).await;
     eventually("both have the fourth", async || house.applied("a").await == [1, 2, 3, 4, 4]).await;
     // History to one, without the others noticing.

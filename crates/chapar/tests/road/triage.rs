@@ -1,12 +1,12 @@
 //! Sagas from outside, and stories over services.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use chapar::core::Aggregate;
-use chapar::saga::{Found, Outcome, Saga, SagaKind};
-use chapar::triage::{SagaError, Waiting, cancel_saga, find, retry_saga, story, view_saga};
-use chapar::{App, Consumer, Cx, Draft, Failure, Payload, Running, Tenant};
+use chapar::ops::{SagaError, Waiting, cancel_saga, find, retry_saga, story, view_saga};
+use chapar::prelude::*;
+use chapar::{Draft, Envelope, Payload};
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
 use crate::order::HELD;
@@ -19,31 +19,45 @@ on_each_store!(
     anything_is_found,
 );
 
-const TRIP: SagaKind = SagaKind::new("trip", 1);
-
-async fn begin(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
-    let mut saga = Saga::start(cx, TRIP, &noted.key, "open", noted.n).await?;
-    saga.undo_with("give the seat back", serde_json::json!({}));
-    saga.arm(cx, "departure", Duration::from_secs(600)).await
+#[derive(Saga, Serialize, Deserialize)]
+#[saga("trip", key = key, state = State, timer = Timer, undo = Undo)]
+struct Trip {
+    key: String,
 }
 
-async fn undo(key: String, cx: &mut Cx) -> Result<(), Failure> {
-    let Found::Active(mut saga) = Saga::<i64>::load(cx, TRIP, &key).await? else { return Ok(()) };
-    for step in saga.compensations() {
-        write_down(Noted { key: step.name, n: 1 }, cx).await?;
-    }
-    saga.end(cx, "cancelled", Outcome::Compensated, "undone").await
+#[derive(SagaState)]
+enum State {
+    Open,
+    Cancelled,
 }
 
-async fn depart(_: String, _: &mut Cx) -> Result<(), Failure> {
-    Ok(())
+#[derive(SagaTimer)]
+enum Timer {
+    /// the train leaves
+    #[timer(after = "10m")]
+    Departure,
+}
+
+#[derive(SagaUndo, Serialize, Deserialize)]
+enum Undo {
+    GiveSeatBack,
+}
+
+fn begin(noted: Noted) -> Start<Trip> {
+    let trip = Trip { key: noted.key };
+    Start::new(trip, State::Open).undo_with(Undo::GiveSeatBack).arm(Timer::Departure)
+}
+
+fn undo(undo: Undo, _: &Trip) -> Step<Trip> {
+    const NOTE: &str = "insert into notes (n, tenant, key) values (1, :tenant, $1)";
+    Step::stay().execute(NOTE, params![undo.name()])
 }
 
 async fn travelling(house: &House, cancellable: bool) -> Running {
-    let app = house.app().consumer("s", Consumer::new("c").on(begin));
-    let app = app.timer_that("s", TRIP, "departure", "the train leaves", depart);
-    let app: App = if cancellable { app.on_cancel("s", TRIP, undo) } else { app };
-    let running = app.start().await.unwrap();
+    let saga = Saga::new().starts(begin).timer(Timer::Departure, |_| Step::stay()).undo(undo);
+    let cancelled = |_: &Trip| Step::compensate(State::Cancelled, "undone");
+    let saga = if cancellable { saga.cancelled_by_operator(cancelled) } else { saga };
+    let running = house.app().service(Service::new("s").saga(saga)).start().await.unwrap();
     house.note("acme", "t1", [1]).await;
     let store = house.chapar.store();
     eventually("it is on its way", async || view_saga(store, "trip", "t1").await.is_ok()).await;
@@ -54,8 +68,8 @@ async fn a_saga_says_what_it_waits_for_and_is_cancelled_by_its_program(house: Ho
     let running = travelling(&house, true).await;
     let store = house.chapar.store();
     let view = view_saga(store, "trip", "t1").await.unwrap();
-    assert_eq!(view.history.len(), 2);
-    assert_eq!(view.compensations, ["give the seat back"]);
+    assert_eq!(view.history.len(), 1);
+    assert_eq!(view.compensations, ["give_seat_back"]);
     let [Waiting::Timer(timer, Some(declared))] = &view.waits_for[..] else {
         panic!("{:?}", view.waits_for);
     };
@@ -71,7 +85,7 @@ async fn a_saga_says_what_it_waits_for_and_is_cancelled_by_its_program(house: Ho
     let view = view_saga(store, "trip", "t1").await.unwrap();
     assert_eq!(view.card.outcome.as_deref(), Some("compensated"));
     assert!(view.waits_for.is_empty() && view.compensations.is_empty(), "{view:?}");
-    assert_eq!(house.applied("give the seat back").await, [1]);
+    assert_eq!(house.applied("give_seat_back").await, [1]);
     let asked = view.history.iter().find(|step| step.note == "the guest has called").unwrap();
     assert_eq!(asked.cause, "cancellation asked for by ada");
     let ended = cancel_saga(store, "trip", "t1", false, "ada", "again").await.unwrap_err();
@@ -87,7 +101,7 @@ async fn a_saga_that_nobody_can_cancel_is_abandoned_with_what_is_left_to_undo(ho
     let refused = cancel_saga(store, "trip", "t1", false, "ada", "x").await.unwrap_err();
     assert!(refused.to_string().starts_with("CH3026"), "{refused}");
     let left = cancel_saga(store, "trip", "t1", true, "ada", "by hand").await.unwrap();
-    assert_eq!(left, ["give the seat back"]);
+    assert_eq!(left, ["give_seat_back"]);
     let view = view_saga(store, "trip", "t1").await.unwrap();
     assert_eq!(view.card.outcome.as_deref(), Some("partial"));
     assert!(view.waits_for.is_empty(), "{:?}", view.waits_for);
@@ -97,20 +111,20 @@ async fn a_saga_that_nobody_can_cancel_is_abandoned_with_what_is_left_to_undo(ho
 static BROKEN: AtomicBool = AtomicBool::new(true);
 
 async fn a_saga_is_tried_again_by_its_dead_letters(house: House) {
-    async fn begin_and_ask(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
-        let key = noted.key.clone();
-        begin(noted, cx).await?;
-        cx.emit(held(&key)).await
+    fn begin_and_ask(noted: Noted) -> Start<Trip> {
+        let held = held(&noted.key);
+        begin(noted).emit(held)
     }
-    async fn answer(event: std::sync::Arc<chapar::Envelope>, cx: &mut Cx) -> Result<(), Failure> {
-        let noted: Noted = event.payload.parse().map_err(|e| Failure::rule(e.to_string()))?;
+    async fn answer(event: Arc<Envelope>, cx: &mut Cx) -> Handled {
+        let noted: Noted = event.payload.parse().or_terminal()?;
         if noted.key.starts_with("late") && BROKEN.load(Ordering::Relaxed) {
-            return Err(Failure::rule("not yet"));
+            return Err(Failure::terminal("not yet"));
         }
         write_down(Noted { key: format!("{}:answered", noted.key), n: 1 }, cx).await
     }
-    let app = house.app().consumer("s", Consumer::new("c").on(begin_and_ask));
-    let app = app.consumer("t", Consumer::new("d").on_any(&[HELD], answer));
+    let saga = Saga::new().starts(begin_and_ask);
+    let app = house.app().service(Service::new("s").saga(saga));
+    let app = app.service(Service::new("t").consumer(Consumer::named("d").on_any(&[HELD], answer)));
     let running = app.start().await.unwrap();
     let store = house.chapar.store();
     // Both databases run in one program: a key of its own for each.
@@ -133,25 +147,24 @@ async fn a_saga_is_tried_again_by_its_dead_letters(house: House) {
 fn held(key: &str) -> Draft {
     let payload = Payload::json(&Noted { key: key.into(), n: 2 }).unwrap();
     let aggregate = Aggregate { kind: "booking".into(), id: key.into(), version: None };
-    let tenant: Tenant = "acme".parse().unwrap();
-    Draft::new(HELD, tenant, aggregate, payload).idempotency_key(format!("{key}:held"))
+    Draft::new(HELD, aggregate, payload).idempotency_key(format!("{key}:held"))
 }
 
-async fn first(noted: Noted, cx: &mut Cx) -> Result<(), Failure> {
+async fn first(noted: Noted, cx: &mut Cx) -> Handled {
     cx.emit(held(&noted.key)).await
 }
 
-async fn second(event: std::sync::Arc<chapar::Envelope>, cx: &mut Cx) -> Result<(), Failure> {
-    let noted: Noted = event.payload.parse().map_err(|e| Failure::rule(e.to_string()))?;
+async fn second(event: Arc<Envelope>, cx: &mut Cx) -> Handled {
+    let noted: Noted = event.payload.parse().or_terminal()?;
     match noted.key.as_str() {
-        "bad" => Err(Failure::rule("<this> & that")),
+        "bad" => Err(Failure::terminal("<this> & that")),
         _ => write_down(noted, cx).await,
     }
 }
 
 async fn told(house: &House) -> Running {
-    let app = house.app().consumer("s", Consumer::new("c").on(first));
-    let app = app.consumer("t", Consumer::new("d").on_any(&[HELD], second));
+    let app = house.app().service(Service::new("s").consumer(Consumer::named("c").on(first)));
+    let app = app.service(Service::new("t").consumer(Consumer::named("d").on_any(&[HELD], second)));
     let running = app.start().await.unwrap();
     house.note("acme", "good", [1]).await;
     house.note("acme", "bad", [1]).await;

@@ -4,7 +4,7 @@ use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
-use chapar::triage::{Seek, SeekPreview, SeekTarget};
+use chapar::ops::{Seek, SeekPreview, SeekTarget};
 use chapar_core::port::Position;
 use chapar_sql::Scope;
 use jiff::Timestamp;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 use chapar::core::dialect::{Dialect, Message};
-use chapar::triage::{self, DeadLetter, Letters, Operator};
+use chapar::ops::{self, DeadLetter, Letters, Operator};
 use chapar::{BundleSource, Chapar, Producer, Profile, Registry};
 use clap::Args;
 use serde_json::json;
 
 use crate::outbox::{Target, open, operator, told};
 use crate::output::Format;
-use crate::relay::{json_dialect, profile};
+use crate::relay::profile;
 
 #[derive(Args)]
 pub(crate) struct Edit {
@@ -61,9 +61,9 @@ pub(super) async fn run(args: Edit) -> Result<ExitCode> {
     let edit = match (&args.payload, &args.message) {
         (Some(file), _) => {
             let text = String::from_utf8(read(file)?).with_context(|| file.clone())?;
-            triage::Edit::Payload(text)
+            ops::Edit::Payload(text)
         }
-        (None, file) => triage::Edit::Message(read(file.as_deref().unwrap_or("-"))?.into()),
+        (None, file) => ops::Edit::Message(read(file.as_deref().unwrap_or("-"))?.into()),
     };
     if args.dry_run {
         let letter = letters.get(&args.id).await?;
@@ -98,7 +98,8 @@ pub(super) fn payload(letter: &DeadLetter, profile: &str) -> Result<String> {
 
 fn system(name: &str) -> Result<(Profile, Arc<dyn Dialect>)> {
     let profile = profile(name)?;
-    let dialect = json_dialect(&profile)
+    let dialect = profile
+        .dialect()
         .context("Protobuf events are edited by a program that has their descriptors")?;
     Ok((profile, dialect))
 }

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
-use chapar::triage::{Letters, Operator, Outlook, Progress};
+use chapar::ops::{Letters, Operator, Outlook, Progress};
 use clap::Args;
 use jiff::Timestamp;
 use serde_json::json;

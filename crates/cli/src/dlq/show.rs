@@ -1,6 +1,6 @@
 //! Letters and groups, for people and for programs.
 
-use chapar::triage::{DeadLetter, LetterGroup};
+use chapar::ops::{DeadLetter, LetterGroup};
 use serde_json::{Value, json};
 
 use crate::output::{bold, dim, red};

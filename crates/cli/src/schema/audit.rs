@@ -18,7 +18,6 @@ use serde_json::{Value, json};
 use self::events::Payload;
 use crate::config::duration;
 use crate::output::{Format, red};
-use crate::relay::json_dialect;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -125,7 +124,7 @@ const SAY_EVERY: Duration = Duration::from_secs(2);
 impl<'a> Tally<'a> {
     fn new(args: &Audit, loaded: &'a Loaded, since: Timestamp) -> Result<Self> {
         let profile = &loaded.catalog.profile;
-        let dialect = json_dialect(profile).with_context(|| {
+        let dialect = profile.dialect().with_context(|| {
             format!("{} speaks Protobuf, whose fields have no ranges to tighten", profile.name)
         })?;
         let mut schemas = BTreeMap::new();

@@ -40,6 +40,17 @@ pub trait Dialect: Send + Sync {
     fn decode(&self, message: &Message) -> Result<Envelope, DecodeError>;
 }
 
+/// The dialect that a profile names; none for Protobuf, which takes descriptors.
+pub(crate) fn of(profile: &crate::profile::Profile) -> Option<std::sync::Arc<dyn Dialect>> {
+    use crate::profile::DialectName;
+    match profile.dialect {
+        DialectName::Melmastoon => Some(std::sync::Arc::new(Melmastoon)),
+        DialectName::Learning => Some(std::sync::Arc::new(Learning)),
+        DialectName::CloudEvents => Some(std::sync::Arc::new(CloudEvents::Structured)),
+        DialectName::Meridian => None,
+    }
+}
+
 /// A message as a broker or an HTTP request carries it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Message {

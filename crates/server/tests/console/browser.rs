@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chapar::sql::SqlTransport;
-use chapar::{App, Chapar, Consumer, Cx, Event, Failure, Tenant};
+use chapar::{App, Chapar, Consumer, Cx, Event, Failure, Service, Tenant};
 use chapar_server::{Console, Facts};
 use chapar_testkit::servers::Endpoint;
 use chapar_testkit::{Browser, need, servers};
@@ -35,7 +35,7 @@ struct RoomsAreMissing(AtomicBool);
 async fn allocate(held: BookingHeld, cx: &mut Cx) -> Result<(), Failure> {
     let missing = cx.state::<Arc<RoomsAreMissing>>()?.0.load(Ordering::Relaxed);
     if missing && held.reservation == "b-poison" {
-        return Err(Failure::rule("room 101 is not in the inventory"));
+        return Err(Failure::terminal("room 101 is not in the inventory"));
     }
     Ok(())
 }
@@ -47,7 +47,10 @@ async fn people_see_it_live_and_can_retry() {
     let missing = Arc::new(RoomsAreMissing(AtomicBool::new(true)));
     let transport = Arc::new(SqlTransport::new(chapar.store().clone(), "test"));
     let running = App::new(chapar.clone(), transport, "test")
-        .consumer("inventory-service", Consumer::new("inventory-service.booking-held").on(allocate))
+        .service(
+            Service::new("inventory-service")
+                .consumer(Consumer::named("inventory-service.booking-held").on(allocate)),
+        )
         .state(missing.clone())
         .start()
         .await
@@ -108,7 +111,7 @@ async fn hold(chapar: &Chapar, reservation: &str) {
     let tenant: Tenant = "8d2e0c1a-5b7f-4a39-9c64-1f0b7e6d2a55".parse().unwrap();
     let mut tx = chapar.begin(&tenant).await.unwrap();
     let held = BookingHeld { reservation: reservation.into() };
-    chapar.append(&mut tx, held.for_tenant(&tenant)).await.unwrap();
+    chapar.append(&mut tx, &tenant, held).await.unwrap();
     chapar.commit(tx).await.unwrap();
 }
 

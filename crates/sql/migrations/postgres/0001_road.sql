@@ -514,6 +514,7 @@ create table chapar.timers (
     tenant     text not null,
     generation bigint not null,
     due_at     timestamptz not null,
+    attempts   integer not null default 0,
     primary key (saga, key, name)
 );
 create index timers_due on chapar.timers (due_at);

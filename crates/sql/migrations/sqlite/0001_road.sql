@@ -232,6 +232,7 @@ create table chapar_timers (
     tenant     text not null,
     generation integer not null,
     due_at     integer not null,
+    attempts   integer not null default 0,
     primary key (saga, key, name)
 ) strict, without rowid;
 create index chapar_timers_due on chapar_timers (due_at);

@@ -1,31 +1,30 @@
 //! `reservation-service`: the front desk and the booking saga.
 
+mod facts;
 mod saga;
 
 use std::time::Duration;
 
-use chapar::core::port::{Ids, SystemIds};
-use chapar::core::{Actor, ActorKind, Cause, IdKind};
-use chapar::saga::Saga;
-use chapar::{App, Chapar, Cx, Failure, Id, Tenant};
+use chapar::prelude::*;
+use chapar::{Actor, ActorKind};
 use jiff::Timestamp;
 use jiff::civil::Date;
 
 use crate::Config;
-use crate::events::{BookingHeld, Guest, Price, Rail, Stay};
+use crate::events::{Guest, Price, Rail, Stay};
+use saga::{Booking, State, Timer};
 
 /// The service's name.
 pub const SERVICE: &str = "reservation-service";
 
-/// Registers the booking saga.
-pub fn register(app: App, config: &Config) -> App {
-    let app = saga::register_answers(app, config);
-    register_deadlines(app)
+/// The service, with the booking saga.
+pub fn service(config: &Config) -> Service {
+    Service::new(SERVICE).saga(saga::booking(config))
 }
 
-/// Registers only the deadline of the saga, for a process of its own that watches it.
-pub fn register_deadlines(app: App) -> App {
-    saga::register_deadlines(app)
+/// Only the deadlines of the saga, for a process of its own that watches them.
+pub fn deadlines() -> Service {
+    Service::new(SERVICE).saga(saga::deadlines())
 }
 
 /// Where guests come in. Cheap to clone.
@@ -65,73 +64,60 @@ impl Desk {
 
     /// Holds a room for a guest and returns the reservation's id.
     ///
-    /// The row, the saga with its deadline and the event commit together.
+    /// The row, the saga with its timers and the event commit together.
     pub async fn hold(&self, request: HoldRequest) -> Result<String, Failure> {
-        const INSERT: &str = "insert into reservations (tenant, id, property, room, first_night, \
-            nights, guest, locale, amount_minor, currency, rail, state, held_at) \
-            values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, 'held', $12) on conflict do nothing";
         if request.nights == 0 || request.amount_minor <= 0 {
-            return Err(Failure::rule("a booking has at least one night and costs something"));
+            return Err(Failure::terminal("a booking has at least one night and costs something"));
         }
-        let reservation = request.reservation.unwrap_or_else(|| format!("res_{}", new_ulid()));
-        let cause = Cause {
-            tenant: request.tenant,
-            correlation: new_ulid(),
-            causation: None,
-            actor: Some(Actor { kind: ActorKind::User, id: request.guest.guest_id.clone() }),
-            trace: None,
-        };
-        let booking = saga::Booking {
+        let HoldRequest { reservation, tenant, guest, rail, .. } = request;
+        let reservation = reservation.unwrap_or_else(|| format!("res_{}", self.chapar.new_id()));
+        let actor = Actor { kind: ActorKind::User, id: guest.guest_id.clone() };
+        let booking = Booking {
+            reservation: reservation.clone(),
             stay: Stay {
                 property_id: request.property,
                 room_id: request.room,
                 check_in: request.check_in,
                 nights: request.nights.into(),
             },
-            guest: request.guest,
-            price: Price { amount_minor: request.amount_minor, currency: request.currency },
-        };
-        let mut cx = Cx::begin(&self.chapar, cause).await?;
-        let now = cx.now();
-        let args = vec![
-            cx.tenant().as_str().into(),
-            (&reservation).into(),
-            (&booking.stay.property_id).into(),
-            (&booking.stay.room_id).into(),
-            booking.stay.first_night().into(),
-            booking.stay.nights.into(),
-            (&booking.guest.guest_id).into(),
-            (&booking.guest.locale).into(),
-            booking.price.amount_minor.into(),
-            (&booking.price.currency).into(),
-            request.rail.as_str().into(),
-            now.as_microsecond().into(),
-        ];
-        if cx.tx().execute(INSERT, args).await? == 0 {
-            return Ok(reservation);
-        }
-        let saga::Booking { stay, guest, price } = booking.clone();
-        cx.emit(BookingHeld::new(
-            reservation.clone(),
-            stay.property_id,
-            stay.room_id,
-            stay.check_in,
-            stay.nights,
             guest,
-            price.amount_minor,
-            price.currency,
-            request.rail,
-            now.saturating_add(self.hold_ttl).unwrap_or(Timestamp::MAX),
-        ))
-        .await?;
-        let mut saga =
-            Saga::start(&mut cx, saga::BOOKING, &reservation, saga::HELD, booking).await?;
-        saga.arm(&mut cx, saga::ALLOCATION_DEADLINE, self.allocation_deadline).await?;
-        cx.commit().await?;
+            price: Price { amount_minor: request.amount_minor, currency: request.currency },
+            allocation: None,
+        };
+        let command = self.chapar.command(&tenant).by(actor);
+        command.run(async |cx| self.record(booking, rail, cx).await).await?;
         Ok(reservation)
     }
-}
 
-fn new_ulid() -> Id {
-    SystemIds.next(IdKind::Ulid, Timestamp::now())
+    async fn record(&self, booking: Booking, rail: Rail, cx: &mut Cx) -> Handled {
+        const INSERT: &str = "insert into reservations (tenant, id, property, room, first_night, \
+            nights, guest, locale, amount_minor, currency, rail, state, held_at) values (:tenant, \
+            $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12) on conflict do nothing";
+        let Booking { reservation, stay, guest, price, .. } = &booking;
+        let now = cx.now();
+        let row = params![
+            reservation,
+            stay.property_id,
+            stay.room_id,
+            stay.first_night(),
+            stay.nights,
+            guest.guest_id,
+            guest.locale,
+            price.amount_minor,
+            price.currency,
+            rail,
+            State::Held,
+            now.as_microsecond(),
+        ];
+        if cx.execute(INSERT, row).await? == 0 {
+            // Asked for before, by the same caller.
+            return applied();
+        }
+        let expires_at = now.saturating_add(self.hold_ttl).unwrap_or(Timestamp::MAX);
+        cx.emit(booking.held(rail, expires_at)).await?;
+        cx.start(booking, State::Held)
+            .arm_after(Timer::Allocation, self.allocation_deadline)
+            .arm_after(Timer::Hold, self.hold_ttl)
+            .await
+    }
 }

@@ -10,7 +10,7 @@ use chapar::sql::{SqlTransport, Value};
 use chapar::{App, Chapar, Running, Store, StoreOptions, Tenant};
 use chapar_testkit::servers::Database;
 use jiff::civil::Date;
-use melmastoon::events::{Guest, Rail};
+use melmastoon::events::{GuestRequired, Rail};
 use melmastoon::reservation::{Desk, HoldRequest};
 use melmastoon::{Config, Vendors, audit};
 
@@ -106,7 +106,7 @@ impl Hotel {
             room: room.to_string(),
             check_in: Date::constant(2027, 3, 21),
             nights: 2,
-            guest: Guest::new("guest_1".into(), "fa".into()),
+            guest: GuestRequired { guest_id: "guest_1".into(), locale: "fa".into() }.into(),
             amount_minor: 12_000,
             currency: "USD".into(),
             rail,

@@ -76,9 +76,13 @@ impl Text {
         places.map(|place| at + place).collect()
     }
 
-    /// The type whose subject stands at this place: `Type = "…"`, or the `SUBJECT` inside of an
-    /// `impl Event for Type`.
+    /// The type whose subject stands at this place: `#[event("…")]` before a struct, `Type = "…"`,
+    /// or the `SUBJECT` inside of an `impl Event for Type`.
     pub(super) fn type_of(&self, at: usize) -> Option<&str> {
+        let attribute = self.clean[..at].trim_end_matches('"').trim_end();
+        if attribute.ends_with(EVENT) {
+            return self.struct_after(at);
+        }
         let line = &self.clean[self.clean[..at].rfind('\n').map_or(0, |end| end + 1)..at];
         let before = line.trim_end_matches(['"', '\'', '`']).trim_end().strip_suffix('=')?;
         let before = before.trim_end();
@@ -92,6 +96,19 @@ impl Text {
         }
         let head = self.clean[..at].rfind("Event for ")? + "Event for ".len();
         let name = &self.clean[head..at];
+        let name = &name[..name.find(|c: char| !in_name(c))?];
+        is_type(name).then_some(name)
+    }
+}
+
+/// How the attribute of `derive(Event)` begins.
+pub(super) const EVENT: &str = "#[event(";
+
+impl Text {
+    /// The name of the struct that comes next.
+    pub(super) fn struct_after(&self, at: usize) -> Option<&str> {
+        let rest = &self.clean[at..];
+        let name = &rest[rest.find("struct ")? + "struct ".len()..];
         let name = &name[..name.find(|c: char| !in_name(c))?];
         is_type(name).then_some(name)
     }
@@ -182,6 +199,8 @@ mod tests {
         let types: Vec<Option<&str>> =
             text.literals().map(|literal| text.type_of(literal.at)).collect();
         assert_eq!(types, [Some("Held"), Some("Gone"), None]);
+        let text = Text::of("#[event(\n    \"a.held.v1\", id = a)]\npub struct Held { a: u8 }");
+        assert_eq!(text.literals().find_map(|literal| text.type_of(literal.at)), Some("Held"));
     }
 
     #[test]

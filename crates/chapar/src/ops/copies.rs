@@ -1,4 +1,4 @@
-//! Copies of dead letters on the broker, for whoever reads them there.
+//! Copies of dead letters on the broker, for readers there.
 //!
 //! The box in the database is the truth, and the only thing that is replayed.
 
@@ -15,8 +15,10 @@ use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
 use crate::chapar::Chapar;
+use crate::supervisor::{Ended, Part};
 
 /// Publishes what is to be copied, until it is stopped.
+#[derive(Clone)]
 pub(crate) struct Copier {
     pub(crate) chapar: Chapar,
     pub(crate) transport: Arc<dyn Transport>,
@@ -24,19 +26,20 @@ pub(crate) struct Copier {
 }
 
 impl Copier {
-    pub(crate) async fn run(self) {
+    pub(crate) async fn run(self) -> Part {
         const EVERY: Duration = Duration::from_secs(1);
         while !self.stop.is_cancelled() {
             match self.copy_some().await {
                 Ok(true) => continue,
                 Ok(false) => {}
-                Err(error) => debug!(%error, "dead letters are copied another time"),
+                Err(error) => debug!(%error, "cannot copy dead letters; retrying in 1 s"),
             }
             tokio::select! {
                 () = tokio::time::sleep(EVERY) => {}
                 () = self.stop.cancelled() => {}
             }
         }
+        Ok(Ended::Stopped)
     }
 
     /// Copies some letters; says whether there may be more. Two processes may publish the same

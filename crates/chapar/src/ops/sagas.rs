@@ -175,6 +175,7 @@ pub async fn cancel_saga(
                 tenant: row.tenant.clone(),
                 generation: row.version + 1,
                 due_at: Timestamp::now(),
+                attempts: 0,
             };
             timers.insert(CANCEL.to_owned(), timer.generation);
             tx.conn().arm_timer(&timer).await?;

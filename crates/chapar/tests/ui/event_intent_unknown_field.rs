@@ -1,0 +1,9 @@
+use chapar::prelude::*;
+
+#[derive(Event, Serialize, Deserialize)]
+#[event("shop.order.placed.v1", id = order, intent = "{oder}:placed")]
+struct OrderPlaced {
+    order: String,
+}
+
+fn main() {}
