@@ -141,7 +141,7 @@ fn the_way_back_to_the_old_version_is_tried_on_every_example() {
     assert_eq!(mistakes(&format!("{moved}, {{ drop = \"/guest\" }}, {filled}")), "");
 
     let said = mistakes("{ turn = \"/a\" }");
-    assert!(said.contains("a step says one of rename, move, drop, default, constant"), "{said}");
+    assert!(said.contains("a step is one of rename, move, drop, default, constant"), "{said}");
     let said = mistakes("{ drop = \"guest\" }");
     assert!(said.contains("\"guest\" is not a JSON pointer"), "{said}");
     let short = file.replace("2027-02-14", "2027-02-13");
