@@ -24,8 +24,8 @@ pub(crate) fn check(keep: &Keep) -> Result<(), StoreError> {
     }
     if keep.inbox < keep.published {
         return refuse(format!(
-            "the inbox retention is {:?}, but published events can be republished for {:?}; set the \
-             inbox retention to at least that, or they are applied twice",
+            "the inbox retention is {:?}, but published events can be republished for {:?}; let the \
+             inbox remember at least as long, or they are applied twice",
             keep.inbox, keep.published
         ));
     }
