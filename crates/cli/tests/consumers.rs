@@ -43,7 +43,7 @@ fn a_consumer_is_paused_and_resumed(store: &str) {
     assert!(decide("pause", name, "INC-42").status.success());
     assert_eq!(list(store)[0]["paused"], "INC-42");
     let output = decide("pause", name, "INC-43");
-    assert!(said(&output).contains("is paused already"), "{}", said(&output));
+    assert!(said(&output).contains("is already paused"), "{}", said(&output));
     let output = chapar(&["consumers", "list", "--store", store]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("paused since") && text.contains("INC-42"), "{text}");

@@ -92,7 +92,10 @@ fn a_version_is_retired_only_after_its_readers_its_window_and_seven_silent_days(
     attached(&store, "analytics-service", 8);
     let (code, out, err) = run(&house, &[kept.as_slice(), &retire].concat());
     assert_eq!(code, 0, "{out}{err}");
-    assert!(out.contains("may be retired") && err.contains("take dual_publish off"), "{out}{err}");
+    assert!(
+        out.contains("may be retired") && err.contains("remove dual_publish from"),
+        "{out}{err}"
+    );
     let entries = audited(&store);
     assert_eq!(entries.len(), 1);
     assert_eq!(entries[0][..3], ["A. Lead", "catalog.retire", QUOTE]);
@@ -148,7 +151,7 @@ fn each_consumer_that_has_cut_over_is_recorded_once() {
     assert_eq!(run(&house, &["--retire", QUOTE, "--store", &store]).0, 2);
     assert_eq!(run(&house, &["--retire", QUOTE, "--by", "A. Lead"]).0, 2);
     let (code, _, err) = run(&house, &[&args[..], &["--retire", "no.such.v1"]].concat());
-    assert!(code == 2 && err.contains("nothing to retire"), "{err}");
+    assert!(code == 2 && err.contains("cannot be retired"), "{err}");
     // A store without tables, or none at all, has not said that nobody reads.
     let empty = format!("sqlite:{}", house.folder.path().join("empty.db").display());
     let (code, _, err) = run(&house, &["--store", &empty]);

@@ -51,7 +51,7 @@ fn a_plan_is_carried_out_once_and_then_empty() {
     assert_eq!(created, out(&plan).lines().count());
     let again = run("apply", &[]);
     assert_eq!((code(&again), out(&again).as_str()), (0, ""), "{}", err(&again));
-    assert!(err(&again).contains("is as the catalog asks"), "{}", err(&again));
+    assert!(err(&again).contains("matches the catalog"), "{}", err(&again));
     let plan = run("plan", &["--format", "json"]);
     assert_eq!((code(&plan), json(&plan)["differences"].as_array().unwrap().len()), (0, 0));
 

@@ -91,7 +91,7 @@ fn seek(hotel: &Hotel, transport: &[&str]) {
     assert!(!plain.contains('\u{1b}'), "no colours in a pipe: {plain}");
 
     let unasked = refused(&[&reapply[..], &["--reason", "x", "--format", "json"]].concat());
-    assert!(unasked.contains("say --yes"), "{unasked}");
+    assert!(unasked.contains("give --yes"), "{unasked}");
     let output = chapar(&[&base[..], &["--yes"]].concat());
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
     let nobody =
