@@ -217,7 +217,7 @@ fn ask(options: &Options, store: &str) -> Result<Vec<Question>> {
         &["list", "--since", "2d", "--until", "1d"],
         &["list", "--group", "planted-17", "--tenant", "t7"],
         &["list", "--tenant", "t7", "--class", "poison", "--kind", "rule-violation"],
-        &["list", "--tenant", "nobody", "--consumer", "service-3.planted"],
+        &["list", "--tenant", "no-such-tenant", "--consumer", "service-3.planted"],
     ];
     let mut questions = Vec::new();
     for question in QUESTIONS {

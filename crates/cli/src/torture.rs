@@ -117,7 +117,7 @@ fn print_text(report: &Report) {
     let verdict = match report.verdict {
         Verdict::Held => bold("every guarantee held"),
         Verdict::Violated => red("a guarantee was broken"),
-        Verdict::Interrupted => bold("interrupted: nothing can be said"),
+        Verdict::Interrupted => bold("interrupted: no result"),
     };
     println!("{verdict} (seed {})", report.seed);
     for (name, count) in [

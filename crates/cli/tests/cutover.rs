@@ -1,4 +1,4 @@
-//! `chapar catalog cutover`: a version goes when nobody reads it, and the audit log knows.
+//! `chapar catalog cutover`: a version is retired when no consumer reads it, and this is audited.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "gate/house.rs"]
@@ -34,7 +34,7 @@ fn cut_over(house: &House) {
     house.write(QUOTES, &file.replacen("\"analytics-service\"", "\"billing-service\"", 1));
 }
 
-/// Nobody is listed for the first version, which is a domain event then.
+/// The first version has no consumers, so it is a domain event.
 fn all_gone(house: &House) {
     let file = house.read(QUOTES).replacen("\"integration\"", "\"domain\"", 1);
     house.write(QUOTES, &file.replacen("consumers = [\"analytics-service\"]", "consumers = []", 1));
@@ -152,7 +152,7 @@ fn each_consumer_that_has_cut_over_is_recorded_once() {
     assert_eq!(run(&house, &["--retire", QUOTE, "--by", "A. Lead"]).0, 2);
     let (code, _, err) = run(&house, &[&args[..], &["--retire", "no.such.v1"]].concat());
     assert!(code == 2 && err.contains("cannot be retired"), "{err}");
-    // A store without tables, or none at all, has not said that nobody reads.
+    // A store without tables, or none at all, is no proof that there are no readers.
     let empty = format!("sqlite:{}", house.folder.path().join("empty.db").display());
     let (code, _, err) = run(&house, &["--store", &empty]);
     assert!(code == 2 && err.contains("migrate"), "{err}");

@@ -69,7 +69,7 @@ impl Names {
     /// Whether a free value would be parsed as one of the fields.
     pub(super) fn reads(&self, name: &str, value: &Value) -> bool {
         let field = self.0.iter().find(|(_, known)| *known == name);
-        field.is_some_and(|&(field, _)| set(&mut nobody(), field, value))
+        field.is_some_and(|&(field, _)| set(&mut blank(), field, value))
     }
 
     /// The whole free part: the fields that are set, and the free values.
@@ -129,7 +129,7 @@ pub(super) fn envelope(
     }
 }
 
-fn nobody() -> Envelope {
+fn blank() -> Envelope {
     let payload = Payload::Json(RawValue::NULL.to_owned());
     let id = Id::Uuid(uuid::Uuid::nil());
     envelope(id, String::new(), 1, Tenant::platform(), Timestamp::UNIX_EPOCH, payload)
