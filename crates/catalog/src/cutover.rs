@@ -147,19 +147,19 @@ fn blockers(
     }
     let today = TimeZone::UTC.to_datetime(now).date();
     if today < cutover.until {
-        blockers.push(format!("both versions travel until {}", cutover.until));
+        blockers.push(format!("both versions are published until {}", cutover.until));
     }
     let current = &loaded.catalog.system.version;
     if let Some(release) = &cutover.release
         && !later(current, release)
     {
         blockers.push(format!(
-            "both versions travel through a full release, and {current} is not later than \
-             {release}, which began with it"
+            "both versions must be published for a full release, and {current} is not later than \
+             {release}, the first with both"
         ));
     }
     if !asked {
-        blockers.push("no store was asked who reads it; name it with --store".to_owned());
+        blockers.push("active subscriptions are unknown; give the store with --store".to_owned());
         return blockers;
     }
     // A service that reads everything follows any version, so it blocks nothing.
@@ -172,8 +172,8 @@ fn blockers(
         if now - silent < reader.last_seen {
             let Reader { subscription, service, last_seen } = reader;
             blockers.push(format!(
-                "the subscription {subscription} of {service} was attached at {last_seen:.0}; \
-                 {SILENT_DAYS} silent days are needed"
+                "the subscription {subscription} of {service} was active at {last_seen:.0}; \
+                 {SILENT_DAYS} days without activity are required"
             ));
         }
     }

@@ -89,9 +89,9 @@ melmastoon, a `source` object or `partitionKey` learning. Lines of `ce-` or `ce_
 cloudevents-binary. Protobuf says nothing of itself: give --from meridian and --topic.
 
 The text shows numbers and the order of keys as they are in the payload. Fields that no dialect
-knows are listed as unknown; they travel along when the event is converted.
+knows are listed as unknown; they are kept when the event is converted.
 
-Exit status: 0 shown, 1 not an event of the dialect, 2 it could not be tried.
+Exit status: 0 shown, 1 not an event of the dialect, 2 wrong usage.
 
 Examples:
   chapar envelope show event.json

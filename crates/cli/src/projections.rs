@@ -25,7 +25,7 @@ Examples:
     /// Rebuild a read model; the old build is served until the new one is complete.
     #[command(after_help = "\
 Examples:
-  chapar projections rebuild bff-backoffice-service.arrivals --reason 'a bug is mended, INC-42' \\
+  chapar projections rebuild bff-backoffice-service.arrivals --reason 'bug fixed, INC-42' \\
       --store postgres://localhost/hotel
   chapar projections rebuild bff-backoffice-service.arrivals --from-snapshot --reason 'a slip' \\
       --store postgres://localhost/hotel

@@ -110,7 +110,7 @@ fn the_window_and_a_full_release_come_first() {
     assert!(blockers(&house, &[])[0].contains("no store was asked"));
     let file = house.read(QUOTES);
     house.write(QUOTES, &file.replace("until = 2020-02-01", "until = 2999-01-01"));
-    assert_eq!(blockers(&house, &kept), ["both versions travel until 2999-01-01"]);
+    assert_eq!(blockers(&house, &kept), ["both versions are published until 2999-01-01"]);
     house.write(QUOTES, &file.replace("release = \"2\"", "release = \"3\""));
     assert!(blockers(&house, &kept)[0].contains("3 is not later than 3"));
     house.write(QUOTES, &file.replace("accepts = [2]", "accepts = [1, 2]"));
