@@ -107,7 +107,7 @@ fn the_window_and_a_full_release_come_first() {
     all_gone(&house);
     let kept = ["--store", store.as_str()];
     assert_eq!(blockers(&house, &kept), [] as [&str; 0]);
-    assert!(blockers(&house, &[])[0].contains("no store was asked"));
+    assert!(blockers(&house, &[])[0].contains("active subscriptions are unknown"));
     let file = house.read(QUOTES);
     house.write(QUOTES, &file.replace("until = 2020-02-01", "until = 2999-01-01"));
     assert_eq!(blockers(&house, &kept), ["both versions are published until 2999-01-01"]);
