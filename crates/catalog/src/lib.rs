@@ -15,7 +15,7 @@
 //!
 //! [`load`] reads all of it and finds every mistake with its line. Everything is generated from the
 //! same [`Loaded`] catalog: [topics, subscriptions and grants](inventory), [set-up files](setup) of
-//! brokers, an [AsyncAPI document](asyncapi), a [documentation site](docs), a [graph](graph) and
+//! brokers, an [AsyncAPI document](asyncapi), a [documentation site](docs), a [graph] and
 //! [Rust types](rust). The [gate] compares it with the released contracts, and [policy] checks it
 //! and the code beside it.
 
