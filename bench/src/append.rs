@@ -1,4 +1,4 @@
-//! What an append costs the transaction it is part of, and what each guarantee adds to that.
+//! The cost of an append to its transaction, and what each guarantee adds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +19,7 @@ use crate::place::Place;
 
 pub(crate) const SUBJECT: &str = "melmastoon.reservation.booking.modified.v1";
 const CONNECTIONS: [usize; 3] = [1, 8, 32];
-/// Whatever else the machine does meets all contestants in turns as short as this.
+/// Turns are this short, so that other load on the machine affects all contestants alike.
 const SLICE: Duration = Duration::from_millis(200);
 
 /// What is measured.
@@ -48,7 +48,7 @@ pub struct Report {
     pub pipelined_loss_8: f64,
     /// Over thirty-two.
     pub pipelined_loss_32: f64,
-    /// On SQLite, a hundred events in a transaction over the bare insert of the same bytes.
+    /// On SQLite: a hundred events in a transaction relative to the bare insert of the same bytes.
     pub sqlite_over_bare: f64,
     /// How many rounds.
     pub rounds: usize,
@@ -59,13 +59,13 @@ pub struct Report {
 /// A contestant.
 #[derive(Debug, Clone, Serialize)]
 pub struct Line {
-    /// What it does beside the business row.
+    /// What it does in addition to the business row.
     pub name: &'static str,
     /// Over how many connections.
     pub connections: usize,
     /// Transactions per second.
     pub per_s: Spread,
-    /// What it loses against the bare transaction of its driver, within each round.
+    /// Its loss relative to the bare transaction of its driver, within each round.
     pub loss: Spread,
 }
 
@@ -247,8 +247,8 @@ impl Bench {
         Ok(Bench { _place: place, chapar, next: AtomicU64::new(0), note, pools, clients })
     }
 
-    /// All contestants in turns of a slice each, until each has had its time; how many
-    /// transactions per second each of them did.
+    /// Runs all contestants in turns of one slice until each has had its time; returns the transactions per second of
+    /// each.
     async fn round(self: Arc<Self>, time: Duration) -> Result<Vec<f64>> {
         let slices = (time.as_secs_f64() / SLICE.as_secs_f64()).ceil().max(1.0) as u32;
         let mut rates = Vec::new();
@@ -320,7 +320,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The commit does not wait for the answer to the append: should that fail, it rolls back.
+    /// The commit does not wait for the answer to the append: if that fails, it rolls back.
     async fn other_transaction(&self, on: &Other, way: Way) -> Result<()> {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
         on.client.batch_execute("begin").await?;
@@ -367,7 +367,7 @@ impl Other {
     }
 }
 
-/// A service of a system that leaves idempotency keys to its services.
+/// A service of a system with optional idempotency keys.
 pub(crate) fn backbone(store: Store) -> Result<Chapar> {
     let mut profile = Profile::builtin("melmastoon").context("the profile is built in")?;
     profile.idempotency = chapar::core::profile::IdempotencyRule::Optional;

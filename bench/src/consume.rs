@@ -1,5 +1,5 @@
-//! How fast a consumer applies events, against the same statements written by hand, and what
-//! its guarantees cost: tenants apart, one transaction per event, a poisoned key, memory.
+//! How fast a consumer applies events, relative to the same statements written by hand, and the cost of its guarantees:
+//! tenant isolation, one transaction per event, a poisoned key, memory.
 
 mod feed;
 mod hand;
@@ -23,7 +23,7 @@ use crate::place::{self, Place};
 const BATCH: usize = 500;
 const TENANTS: u64 = 20;
 const KEYS: u64 = 10_000;
-/// The keys that flow beside the poisoned one.
+/// The keys beside the poisoned one.
 const HEALTHY: u64 = 1000;
 const CONSUMER: &str = "bench.bookings";
 
@@ -47,7 +47,7 @@ pub struct Report {
     pub over_handwritten: f64,
     /// A handler per set over the same statements by hand.
     pub set_over_handwritten: f64,
-    /// Twenty tenants apart over one tenant without row-level security.
+    /// Twenty tenants with row-level security relative to one tenant without.
     pub rls_ratio: f64,
     /// Batches over one event per transaction.
     pub batch_over_single_1: f64,
@@ -153,7 +153,7 @@ fn consumer() -> Consumer {
 pub fn run(options: &Options) -> Result<Report> {
     let runtime = tokio::runtime::Runtime::new()?;
     let bench = runtime.block_on(Bench::prepare(options))?;
-    // First of all, so that nothing else has left its memory behind.
+    // First, so that no other contestant has left memory behind.
     let plan = Plan { tenants: TENANTS, keys: KEYS, most: options.messages, time: Duration::MAX };
     runtime.block_on(bench.consume(SET, consumer().on_batch(set), plan))?;
     let peak_rss_mib = place::peak_rss(std::process::id()).unwrap_or(f64::NAN);
@@ -183,7 +183,7 @@ impl<'a> Bench<'a> {
         const TABLE: &str = "create table bench_bookings (tenant text not null, \
             n bigint not null, booking text not null, note text not null, \
             primary key (tenant, n)); call chapar.protect('bench_bookings')";
-        // What a batch saves is waiting for the disk above all.
+        // A batch saves waiting for the disk above all.
         let place = Place::of_durable_database(options.store.as_deref()).await?;
         let mut conn = PgConnection::connect(&place.store).await?;
         let made = sqlx::raw_sql(TABLE).execute(&mut conn).await;
@@ -255,7 +255,7 @@ impl<'a> Bench<'a> {
         (own, self.place.database_cpu())
     }
 
-    /// Checks that all was applied, once each; returns the rate of what was.
+    /// Checks that every event was applied exactly once; returns the rate.
     async fn end(&self, name: &'static str, feed: &Feed, before: Cpu, rate: f64) -> Result<f64> {
         const COUNT: &str = "select (select count(*) from bench_bookings), \
             (select count(*) from chapar.inbox), (select count(*) from chapar.dead_letters) \

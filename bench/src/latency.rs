@@ -141,7 +141,7 @@ async fn turn(options: &Options, place: &Place, store: &Store, next: &mut u64) -
     let total = each * HANDS;
     *next += total;
     let note = Arc::new("x".repeat(420));
-    // The stream comes into being with the first event.
+    // The stream is created with the first event.
     let last = match context.get_stream(STREAM).await {
         Ok(stream) => stream.cached_info().state.last_sequence,
         Err(_) => 0,
@@ -179,7 +179,7 @@ async fn turn(options: &Options, place: &Place, store: &Store, next: &mut u64) -
     let rate = total as f64 / began.elapsed().as_secs_f64();
     let mut delays = Vec::new();
     for (n, at) in arrived.await?? {
-        let commit = committed.get(&n).context("an event that nobody has committed")?;
+        let commit = committed.get(&n).context("an event arrived that was not committed")?;
         delays.push(at.saturating_duration_since(*commit).as_secs_f64() * 1e3);
     }
     let (p50, p99) = (percentile(&mut delays, 50), percentile(&mut delays, 99));
@@ -187,8 +187,8 @@ async fn turn(options: &Options, place: &Place, store: &Store, next: &mut u64) -
     Ok([p50, p99, transaction, p99 / transaction, rate])
 }
 
-/// The events of a round as they arrive at a reader of the broker's log: a little later than the
-/// acknowledgement itself.
+/// The events of a round as they arrive at a reader of the broker's log: slightly later than the acknowledgement
+/// itself.
 async fn read(
     context: async_nats::jetstream::Context,
     total: u64,

@@ -1,5 +1,4 @@
-//! How dead letters are to handle when there are very many of them: finding them, and replaying
-//! them, stopped by Ctrl-C on the way.
+//! Dead letters in large numbers: finding them, and replaying them with an interruption by Ctrl-C.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
@@ -30,7 +29,7 @@ pub struct Options {
     pub program: PathBuf,
     /// The database; a private one when none is given.
     pub store: Option<String>,
-    /// How many letters lie in the box.
+    /// How many open letters there are.
     pub letters: i64,
     /// How many of them are replayed.
     pub replayed: i64,
@@ -41,7 +40,7 @@ pub struct Options {
 /// What was measured.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// How many letters lay in the box.
+    /// How many open letters there were.
     pub letters: i64,
     /// How many were replayed.
     pub replayed: i64,
@@ -49,7 +48,7 @@ pub struct Report {
     pub replayed_per_s: f64,
     /// Letters that the consumer applied, each once.
     pub applied: i64,
-    /// Letters left in the box that were to be replayed.
+    /// Letters still open that should have been replayed.
     pub lost: i64,
     /// Letters that were delivered more than once.
     pub repeated: i64,
@@ -144,8 +143,8 @@ fn backbone(store: Store) -> Result<Chapar> {
     Ok(Chapar::builder(store, profile, Arc::new(Melmastoon)).producer(producer).build())
 }
 
-/// Letters as consumers would have left them: of 40 groups and 50 tenants, 1 KiB each. Those of
-/// the first group can be replayed, and are as many as is asked for.
+/// Letters as consumers would have left them: of 40 groups and 50 tenants, 1 KiB each. Those of the first group can be
+/// replayed; there are as many as requested.
 async fn plant(chapar: &Chapar, store: &str, options: &Options) -> Result<()> {
     const PLANT: &str = "insert into chapar.dead_letters (id, consumer, event_id, tenant, topic, \
         log_partition, log_offset, headers, body, ordering_key, kind, error, fingerprint, class, \
@@ -220,7 +219,7 @@ fn ask(options: &Options, store: &str) -> Result<Vec<Question>> {
         &["list", "--since", "2d", "--until", "1d"],
         &["list", "--group", "planted-17", "--tenant", "t7"],
         &["list", "--tenant", "t7", "--class", "poison", "--kind", "rule-violation"],
-        &["list", "--tenant", "nobody", "--consumer", "service-3.planted"],
+        &["list", "--tenant", "no-such-tenant", "--consumer", "service-3.planted"],
     ];
     let mut questions = Vec::new();
     for question in QUESTIONS {
@@ -250,12 +249,12 @@ fn answer(output: &Output) -> Result<Value> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Nothing of one's own: what is measured is the way there.
+/// An empty handler: only the delivery is measured.
 async fn take(_: Arc<Envelope>, _: &mut Cx) -> Result<(), Failure> {
     Ok(())
 }
 
-/// Replays the first group with the command, which is interrupted and told to go on.
+/// Replays the first group with the command, which is interrupted and resumed.
 async fn replay(options: &Options, store: &str, chapar: &Chapar) -> Result<Report> {
     const APPLIED: &str = "select count(*) from chapar.inbox where consumer = $1";
     const LEFT: &str =

@@ -1,9 +1,8 @@
 //! Side-by-side benchmarks, and the torture runner.
 //!
-//! A figure by itself says more about the machine than about the program. Every benchmark here
-//! runs its contestants in turns, and says how far they are apart; [`measure`] holds what all of
-//! them need. [`torture`] runs real processes on real servers, breaks them on purpose, and judges
-//! from outside what came of it.
+//! An absolute figure says more about the machine than about the program. Every benchmark here interleaves its
+//! contestants and reports their ratio; [`measure`] holds what all of them need. [`torture`] runs real processes on
+//! real servers, injects faults, and checks the result from outside.
 
 pub mod append;
 pub mod consume;

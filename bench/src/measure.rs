@@ -1,4 +1,4 @@
-//! Measuring several ways of doing the same, in turns.
+//! Measuring several contestants, interleaved.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 use serde::Serialize;
 
-/// How many rounds are run where nobody says otherwise.
+/// The default number of rounds.
 pub const ROUNDS: usize = 5;
 
 /// A progress line is shown once a benchmark has taken this long.
@@ -69,8 +69,8 @@ impl<'a> Contestant<'a> {
     }
 }
 
-/// Runs every contestant once per round, one after the other, so that whatever else the machine
-/// does meets all of them. A first round warms up and does not count.
+/// Runs every contestant once per round, one after the other, so that other load on the machine affects all of them
+/// alike. A first round warms up and does not count.
 pub fn interleaved(contestants: &mut [Contestant<'_>], rounds: usize) -> Result<Rounds> {
     ensure!(rounds > 0, "a benchmark needs at least one round");
     ensure!(!contestants.is_empty(), "a benchmark needs a contestant");
@@ -91,8 +91,7 @@ pub fn interleaved(contestants: &mut [Contestant<'_>], rounds: usize) -> Result<
     Ok(Rounds { names: contestants.iter().map(|contestant| contestant.name).collect(), figures })
 }
 
-/// As [`interleaved`], for contestants that take their turns in small slices among themselves: a
-/// round gives the figure of each.
+/// As [`interleaved`], for contestants that interleave themselves in small slices: a round gives the figure of each.
 pub fn sliced(
     names: Vec<&'static str>,
     rounds: usize,
@@ -120,8 +119,7 @@ impl Rounds {
         Spread::of(self.figures(name)?)
     }
 
-    /// How many times the figure of another a contestant's is, compared within each round: what
-    /// slows a round down slows both.
+    /// The ratio of two contestants, computed within each round: what slows a round down slows both.
     pub fn over(&self, name: &str, other: &str) -> Option<Spread> {
         let pairs = self.figures(name)?.iter().zip(self.figures(other)?);
         Spread::of(&pairs.map(|(this, other)| this / other).collect::<Vec<_>>())
@@ -181,7 +179,7 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     lines.collect()
 }
 
-/// One line on a terminal that says how far it is; nothing where nobody looks.
+/// A progress line, on a terminal only.
 struct Progress {
     start: Instant,
     shown: bool,
@@ -197,7 +195,7 @@ impl Progress {
     fn say(&mut self, text: &str) {
         if self.watched && self.start.elapsed() >= PATIENCE {
             self.shown = true;
-            // A terminal that went away is no reason to stop measuring.
+            // A closed terminal does not stop the measurement.
             let _ = write!(std::io::stderr(), "\r\x1b[2K{text} …");
         }
     }

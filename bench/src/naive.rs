@@ -1,5 +1,5 @@
-//! The relays as two of the seeds write them, kept to be compared with. Both read rows by their
-//! time and publish them one after the other.
+//! The relays in the original code of two systems, kept for comparison. Both read rows by their time and publish them
+//! one after the other.
 
 use std::time::{Duration, Instant};
 
@@ -8,7 +8,7 @@ use async_nats::HeaderMap;
 use async_nats::jetstream::Context;
 use sqlx::{Connection, PgConnection, Row};
 
-/// Whose relay.
+/// Whose relay it is.
 #[derive(Debug, Clone, Copy)]
 pub(crate) enum Seed {
     /// The hotel's: 256 rows, locked and skipped, each marked when it is acknowledged; it never
@@ -18,7 +18,7 @@ pub(crate) enum Seed {
     Bank,
 }
 
-/// How often the bank's looks.
+/// The polling interval of the bank's relay.
 const TICK: Duration = Duration::from_millis(100);
 const SUBJECT: &str = "naive.event";
 
@@ -66,7 +66,7 @@ pub(crate) async fn relay(
     let _ = context.delete_stream("NAIVE").await;
     context.create_stream(stream).await?;
     let mut conn = PgConnection::connect(store).await?;
-    // It ticks on while a batch is published, as a ticker does.
+    // It keeps ticking while a batch is published, as a ticker does.
     let mut ticks = tokio::time::interval(TICK);
     let began = Instant::now();
     let mut published = 0u64;

@@ -1,4 +1,4 @@
-//! Where a benchmark runs: the servers that were given, or private ones.
+//! The servers of a benchmark: given ones, or private ones.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -19,7 +19,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Takes what is given and starts the rest; Chapar's tables are made.
+    /// Takes what is given and starts the rest; Chapar's tables are created.
     pub(crate) async fn prepare(store: Option<&str>, transport: Option<&str>) -> Result<Self> {
         Place::of_database(store).await?.with_broker(transport)
     }
@@ -101,7 +101,7 @@ impl Place {
     }
 }
 
-/// The processor time of a process, with that of the children it has buried.
+/// The CPU time of a process, including that of its reaped children.
 pub(crate) fn cpu(pid: u32, children: bool) -> Option<f64> {
     const TICKS_PER_SECOND: f64 = 100.0;
     let fields = stat(pid)?;
@@ -115,7 +115,7 @@ fn parent(pid: u32) -> Option<u32> {
     stat(pid)?.get(1)?.parse().ok()
 }
 
-/// The fields behind the name, which may hold anything.
+/// The fields after the name, which may contain any character.
 fn stat(pid: u32) -> Option<Vec<String>> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, rest) = text.rsplit_once(')')?;
@@ -129,7 +129,7 @@ pub(crate) fn peak_rss(pid: u32) -> Option<f64> {
     Some(line.trim().trim_end_matches(" kB").trim().parse::<f64>().ok()? / 1024.0)
 }
 
-/// A relay in a process of its own, which ends with the benchmark, whatever becomes of it.
+/// A relay in a process of its own, which ends with the benchmark in any case.
 pub(crate) struct Relay(Child);
 
 impl Relay {

@@ -1,5 +1,5 @@
-//! How fast the relay is: against the same client publishing the same messages without a
-//! database, and against the relays as two of the seeds write them.
+//! How fast the relay is: relative to the same client publishing the same messages without a database, and relative to
+//! the relays in the original code of two systems.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -253,8 +253,7 @@ impl<'a> Bench<'a> {
         Ok(())
     }
 
-    /// Sets the relays back, so that the last `events` wait again, with a stream that has
-    /// forgotten them.
+    /// Resets the relays, so that the last `events` wait again, with a new stream that has no duplicate window.
     async fn rewind(&self, events: i64) -> Result<()> {
         const REWIND: &str = "update chapar.shards set epoch = null, track = 1; \
             delete from chapar.relays; delete from chapar.tracks; \

@@ -1,4 +1,4 @@
-//! How long it takes to say what a seek would do, against counting the rows of the log.
+//! How long the preview of a seek takes, relative to counting the rows of the log.
 
 use std::time::Instant;
 

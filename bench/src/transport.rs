@@ -1,7 +1,7 @@
-//! What an adapter costs over the client library it is made of: the same messages in the same
-//! window, published and read by either in turns.
+//! The cost of an adapter relative to the client library it uses: the same messages in the same window, published and
+//! read by either, interleaved.
 //!
-//! A broker takes part by its URL: a module that opens both and keeps the contract of `Bare`.
+//! A broker is selected by its URL: a module opens both and implements `Bare`.
 
 #[cfg(feature = "kafka")]
 mod kafka;
@@ -24,20 +24,18 @@ use serde::Serialize;
 
 use crate::measure::{Contestant, Rounds, Spread, interleaved, table};
 
-/// Messages that may wait for their acknowledgement, in either direction and for either
-/// contestant: as many as the relay has.
+/// Messages that may wait for their acknowledgement, in either direction and for either contestant: as many as in the
+/// relay.
 const WINDOW: usize = 4000;
-/// How many keys messages have, so that those in the window are all of different ones.
+/// The number of keys, so that messages in the window have different ones.
 const KEYS: u64 = 10_000;
-/// How many messages one call of the adapter publishes; so many calls run at once that together
-/// they fill the window.
+/// How many messages one call of the adapter publishes; enough calls run concurrently to fill the window.
 const CHUNK: usize = 250;
 
 /// What is measured.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The broker; a private NATS server when none is given, and a private one of its kind when
-    /// nothing stands behind `//`.
+    /// The broker; a private NATS server by default, and a private one of its kind if the host is empty.
     pub transport: Option<String>,
     /// How many rounds count.
     pub rounds: usize,
@@ -86,14 +84,13 @@ const PUBLISH: &str = "publish, adapter";
 const BARE_READ: &str = "subscribe, bare client";
 const READ: &str = "subscribe, adapter";
 
-/// The client library alone, used as somebody would who needs nothing else.
+/// The bare client library.
 ///
 /// # Contract
-/// Messages are those of [`Load`], byte for byte what the adapter makes of them, and lie where
-/// the adapter puts them. At most [`WINDOW`] wait for their acknowledgement.
+/// Messages are those of [`Load`], byte for byte as the adapter encodes them, in the same place. At most [`WINDOW`]
+/// wait for their acknowledgement.
 trait Bare {
-    /// About as many messages as are read in a turn, and how many keys they have; a contestant
-    /// that is done starts over.
+    /// About as many messages as are read in a turn, and their number of keys; a contestant that is done starts over.
     fn backlog(&self) -> (u64, u64) {
         (200_000, KEYS)
     }
@@ -104,10 +101,10 @@ trait Bare {
     /// Reads so many messages from the beginning and acknowledges each.
     fn read<'a>(&'a self, load: &'a Load, messages: u64) -> LocalBoxFuture<'a, Result<Read>>;
 
-    /// Empties the topic, so that one turn does not slow the next one down.
+    /// Empties the topic, so that one turn does not slow down the next.
     fn empty<'a>(&'a self, load: &'a Load) -> LocalBoxFuture<'a, Result<()>>;
 
-    /// Takes everything away that was made on the broker.
+    /// Deletes everything that was created on the broker.
     fn leave<'a>(&'a self, loads: &'a [&'a Load]) -> LocalBoxFuture<'a, Result<()>>;
 }
 
@@ -126,7 +123,7 @@ struct Load {
     bodies: Vec<Bytes>,
 }
 
-/// How many bodies there are. One alone, compressed, would be next to nothing on the wire.
+/// The number of different bodies. A single one would compress to almost nothing on the wire.
 const BODIES: usize = 997;
 
 impl Load {
@@ -176,7 +173,7 @@ pub fn run(options: &Options) -> Result<Report> {
     let runtime = tokio::runtime::Runtime::new()?;
     let field = runtime.block_on(Field::enter(options))?;
     let measured = runtime.block_on(field.prepare()).and_then(|()| field.rounds(&runtime));
-    // A broker that was given is left as it was found, also after a failure.
+    // A given broker is left as it was, also after a failure.
     let left = runtime.block_on(field.bare.leave(&[&field.write, &field.read]));
     let rounds = measured?;
     left?;
@@ -190,7 +187,7 @@ struct Field<'a> {
     bare: Box<dyn Bare>,
     write: Load,
     read: Load,
-    /// Names what is made on the broker.
+    /// The prefix of everything created on the broker.
     run: String,
     /// Counts messages, so that no id is used twice.
     next: Cell<u64>,
@@ -237,7 +234,7 @@ impl<'a> Field<'a> {
         Ok(Field { options, kind, ours, bare, write, read, run, next, backlog, _server: server })
     }
 
-    /// Makes the topics, and the backlog that is read in every round.
+    /// Creates the topics, and the backlog that is read in every round.
     async fn prepare(&self) -> Result<()> {
         let topic = |load: &Load| TopicSpec {
             name: load.topic.clone(),
@@ -303,9 +300,8 @@ impl<'a> Field<'a> {
         }
     }
 
-    /// Reads the backlog again and again, for at least a turn of reading; returns messages per
-    /// second. Always all of it: a broker may be slower at its beginning than at its end, and who
-    /// was about to be done would begin once more.
+    /// Reads the backlog repeatedly, for at least a turn; returns messages per second. Always whole backlogs: a broker
+    /// may be slower at the beginning of a backlog than at its end.
     async fn over_and_over<'f>(
         &self,
         mut read: impl FnMut(u64) -> LocalBoxFuture<'f, Result<Read>>,

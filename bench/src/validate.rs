@@ -1,5 +1,5 @@
-//! What it costs to check an event: the rules of its envelope and the schema of its payload,
-//! against the bare call of the validator on the same payload.
+//! The cost of validating an event, the rules of its envelope and the schema of its payload, relative to a bare call of
+//! the validator on the same payload.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -60,8 +60,8 @@ pub struct Line {
 
 /// Measures it, with turns of this length.
 ///
-/// The bare call gets what a consumer gets, the text of the payload, and uses the schema as it
-/// was released. A producer's check uses the closed copy, which looks at more.
+/// The bare call gets what a consumer gets, the text of the payload, and uses the released schema. A producer's check
+/// uses the closed copy, which checks more.
 pub fn run(contracts: &str, turn: Duration) -> Result<Report> {
     let registry = Registry::from_bundle(contracts)?;
     let profile = Profile::builtin("melmastoon").context("the hotel's profile is built in")?;
@@ -147,7 +147,7 @@ impl Report {
     }
 }
 
-/// The example of the schema as a sealed event, made as long on the wire as is asked for.
+/// The example of the schema as a sealed event, padded to the requested length on the wire.
 fn event(profile: &Profile, uri: &str, schema: &Value) -> Result<Envelope> {
     let example = schema.pointer("/examples/0").context("the schema has an example")?;
     let seal = |name: &str| -> Result<Envelope> {

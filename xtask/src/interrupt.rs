@@ -1,4 +1,4 @@
-//! Ctrl-C and SIGTERM end the run in good order: first the program under way, then the servers.
+//! Ctrl-C and SIGTERM end the run in order: first the running program, then the servers.
 
 use std::process::{Child, Command};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -11,7 +11,7 @@ use signal_hook::iterator::Signals;
 /// The exit code of a program that a signal ended.
 const INTERRUPTED: i32 = 130;
 
-/// The program under way, which a signal to this process must end too.
+/// The running program, which a signal to this process must end too.
 #[derive(Clone, Default)]
 pub(crate) struct Foreground(Arc<Mutex<Option<Pid>>>);
 
@@ -25,7 +25,7 @@ impl Foreground {
         Ok(child)
     }
 
-    /// The program has ended and its process id means nothing any more.
+    /// The program has ended and its process id is no longer valid.
     pub(crate) fn clear(&self) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = None;
     }

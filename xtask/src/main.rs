@@ -1,4 +1,4 @@
-//! The project's own chores. `cargo xtask test` is the one command that runs every test.
+//! Development tasks. `cargo xtask test` runs every test.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool prints")]
 
 mod dist;

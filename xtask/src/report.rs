@@ -6,7 +6,7 @@ use chapar_testkit::servers::{Endpoint, ServerError, Skip};
 
 use crate::suites::Outcome;
 
-/// What all suites brought.
+/// The results of all suites.
 #[derive(Default)]
 pub(crate) struct Report {
     suites: Vec<(Outcome, Vec<Skip>)>,
@@ -31,7 +31,8 @@ impl Report {
         self.suites.iter().map(|(outcome, _)| outcome.tally.failed).sum()
     }
 
-    /// Suites with their times, servers, what was skipped and why, what failed; the counts stand alone on the last line.
+    /// Suites with their times, servers, skipped tests with the reason, failures; the counts are
+    /// alone on the last line.
     pub(crate) fn print(&self, used: &[Endpoint], lacking: &[ServerError]) -> String {
         let mut text = String::from("\n");
         let rows: Vec<_> = self

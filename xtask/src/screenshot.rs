@@ -27,7 +27,7 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     std::fs::create_dir_all(&folder)?;
     let (mut hotel, address) = start(&folder)?;
     let taken = take(options, &chromium, &address);
-    // The program dies with us in any case; its file is a throw-away.
+    // The program is killed with this process; its database file is temporary.
     let _ = hotel.kill();
     let _ = hotel.wait();
     let _ = std::fs::remove_dir_all(&folder);
@@ -50,7 +50,7 @@ fn start(folder: &std::path::Path) -> Result<(Child, String)> {
     let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
     let address = lines.find_map(|line| Some(line.split_once("console  ")?.1.trim().to_owned()));
     let Some(address) = address else { bail!("chapar up did not start") };
-    // Somebody must read on, or the program would wait for room in the pipe.
+    // Keep reading, or the program would block on a full pipe.
     std::thread::spawn(move || lines.for_each(drop));
     Ok((hotel, address))
 }

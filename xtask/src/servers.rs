@@ -1,4 +1,4 @@
-//! `cargo xtask servers`: what tests talk to, for a developer to look at and to use.
+//! `cargo xtask servers`: the servers that tests use, for developers.
 
 use std::process::ExitCode;
 use std::sync::Arc;

@@ -19,7 +19,7 @@ pub(crate) struct Suite {
     folder: PathBuf,
 }
 
-/// What running a suite brought.
+/// The result of running a suite.
 pub(crate) struct Outcome {
     pub(crate) suite: String,
     pub(crate) tally: Tally,
@@ -155,7 +155,7 @@ impl Tally {
     }
 }
 
-/// `name` out of `path+file:///folder#name@1.0.0`, where cargo leaves out a name that the folder has too.
+/// `name` out of `path+file:///folder#name@1.0.0`; cargo omits a name equal to the folder's.
 fn package_name(id: &str) -> Option<String> {
     let (path, fragment) = id.rsplit_once('#')?;
     let name = match fragment.split_once('@') {

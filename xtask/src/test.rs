@@ -1,4 +1,4 @@
-//! `cargo xtask test`: servers, suites, and a summary that hides nothing.
+//! `cargo xtask test`: servers, suites, and a complete summary.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -45,7 +45,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let mut cargo_options = vec!["--workspace", "--all-features"];
     cargo_options.extend(options.release.then_some("--release"));
 
-    // Downloads wait for the network and the build for the processor: side by side they take half the time.
+    // Downloads wait for the network and the build for the CPU: concurrently they take half the
+    // time.
     let obtaining = (!options.no_obtain).then(|| std::thread::spawn(obtain));
     let suites = suites::build(&cargo_options, &foreground)?;
     let lacking = match obtaining {

@@ -145,7 +145,7 @@ impl Drop for Owner {
     }
 }
 
-/// A zombie has no command line, no environment and no folder, and so belongs to nobody.
+/// A zombie has no command line, no environment and no folder, so it has no owner.
 fn belongs_to(process: &Path, marker: &str) -> bool {
     let folder: PathBuf = std::fs::read_link(process.join("cwd")).unwrap_or_default();
     let mentions = |file: &str| {

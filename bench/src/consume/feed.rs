@@ -1,5 +1,5 @@
-//! Messages without a broker: made as they are asked for, for consumers and for what is written
-//! by hand alike, so that neither waits for a network.
+//! Messages without a broker: generated on demand, for consumers and for hand-written code alike, so that neither waits
+//! for a network.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
@@ -51,7 +51,7 @@ enum Piece {
 }
 
 impl Template {
-    /// Appends an event, and looks at what became of it.
+    /// Appends an event, and reads the resulting row.
     pub(super) async fn sealed(chapar: &Chapar, conn: &mut PgConnection) -> Result<Self> {
         const MARKS: (&str, &str, i64) = ("tenant-mark", "booking-mark", 987_654_321);
         let (tenant, booking, n) = MARKS;
@@ -213,7 +213,7 @@ impl Feed {
         loop {
             let changed = self.0.changed.notified();
             let mut changed = std::pin::pin!(changed);
-            // Registered before the state is looked at, so that no change is missed.
+            // Registered before the state is read, so that no change is missed.
             changed.as_mut().enable();
             {
                 let state = self.state();

@@ -1,6 +1,5 @@
-//! The consumer as somebody would write it who wants the same: claims, keys that are held back,
-//! tenants apart, many events in a transaction. The statements are those that the consumer runs, letter by
-//! letter, and are prepared once; there is nothing around them.
+//! A hand-written consumer with the same guarantees: claims, parked keys, tenant isolation, many events in a
+//! transaction. The statements are exactly those that the consumer runs, prepared once, with nothing around them.
 
 use std::borrow::Cow;
 use std::collections::HashSet;

@@ -1,4 +1,4 @@
-//! A service that applies: each event goes to the end of its key's list, in the transaction that claims it.
+//! A consuming service: each event is appended to its key's list, in the transaction that claims it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use super::worker::Worker;
 
 /// Applies everything.
 pub(super) const LEDGER: &str = "torture.ledger";
-/// Cannot apply poison, and parks the key of it.
+/// Cannot apply the poison event, and parks its key.
 pub(super) const PICKY: &str = "torture.picky";
 
 #[derive(Deserialize)]

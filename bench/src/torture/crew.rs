@@ -1,4 +1,4 @@
-//! The processes of a run, which die and come back.
+//! The processes of a run, which are killed and restarted.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ impl Role {
     }
 }
 
-/// All processes of a run. They end with it, however it ends.
+/// All processes of a run. They end with it in any case.
 pub(super) struct Crew {
     inner: Mutex<Inner>,
     program: PathBuf,
@@ -44,15 +44,15 @@ struct Member {
     role: Role,
     index: usize,
     args: Vec<String>,
-    /// Counts its lives.
+    /// The number of its lives.
     life: u32,
     child: Option<Child>,
-    /// Nobody brings it back.
+    /// It is not restarted.
     dismissed: bool,
 }
 
 impl Crew {
-    /// Processes that write into `folder`, which goes with them if the run is killed.
+    /// Processes that write into `folder`, which is deleted with them if the run is killed.
     pub(super) fn new(program: &Path, folder: &Path) -> Result<Self> {
         let guard = Guard::over_workers(folder)?;
         Ok(Crew {
@@ -70,7 +70,7 @@ impl Crew {
         self.tend()
     }
 
-    /// Starts whoever is not there and should be.
+    /// Starts every process that should run and does not.
     pub(super) fn tend(&self) -> Result<()> {
         let mut inner = self.inner();
         let Inner { guard, members } = &mut *inner;
@@ -87,10 +87,10 @@ impl Crew {
         Ok(())
     }
 
-    /// `kill -9`; it comes back when it is tended to. False if it was not there.
+    /// `kill -9`; it is restarted at the next tending. False if it was not running.
     pub(super) fn kill(&self, role: Role, index: usize) -> bool {
         let mut inner = self.inner();
-        // Taken out: the number of one that is gone may be another's soon.
+        // Taken out: the process id may soon belong to another process.
         let Some(mut child) = inner.member(role, index).and_then(|member| member.child.take())
         else {
             return false;
@@ -100,12 +100,12 @@ impl Crew {
         killed
     }
 
-    /// Stops a process in its tracks. False if it was not there.
+    /// Freezes a process. False if it was not running.
     pub(super) fn freeze(&self, role: Role, index: usize) -> bool {
         self.signal(role, index, Signal::STOP)
     }
 
-    /// Lets it go on.
+    /// Continues it.
     pub(super) fn thaw(&self, role: Role, index: usize) {
         self.signal(role, index, Signal::CONT);
     }
@@ -136,7 +136,7 @@ impl Crew {
         self.inner().members.iter().map(|member| member.life.saturating_sub(1)).sum()
     }
 
-    /// The last words of every process, for a report of what went wrong.
+    /// The last output of every process, for the report of a failure.
     pub(super) fn last_words(&self, lines: usize) -> String {
         let inner = self.inner();
         let words = inner.members.iter().map(|member| {
@@ -156,7 +156,7 @@ impl Crew {
         let mut command = Command::new(&self.program);
         command
             .args(member.args.iter().map(|arg| arg.replace("{life}", &life)))
-            // No file, no environment but what the run says.
+            // No configuration file, and only the environment that the run sets.
             .current_dir(&self.folder)
             .env_remove("CHAPAR_CONFIG")
             .stdin(Stdio::null())

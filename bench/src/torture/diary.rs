@@ -1,7 +1,7 @@
-//! What writers write down, and what it says in the end.
+//! The writers' journals, and their evaluation.
 //!
-//! A line goes to the file before the commit, and another when its outcome is known. A line that was written survives
-//! the process; one that is missing leaves the fate unknown.
+//! A line is written before the commit, and another when its outcome is known. A written line survives the process; a
+//! missing one leaves the outcome unknown.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::{File, OpenOptions};
@@ -13,7 +13,7 @@ use anyhow::Result;
 use chapar_testkit::history::{Fate, Write};
 use serde::{Deserialize, Serialize};
 
-/// The file of one life of one writer.
+/// The journal of one life of one writer.
 pub(super) struct Diary(Mutex<File>);
 
 #[derive(Debug, Serialize, Deserialize)]
@@ -23,11 +23,11 @@ enum Line {
     Intent(Write),
     /// How it ended.
     Outcome { ids: Vec<String>, fate: Fate },
-    /// Something that a writer did on purpose, or ran into.
+    /// Something that a writer did on purpose, or an error it got.
     Habit(String),
 }
 
-/// What all diaries of a run say.
+/// The content of all journals of a run.
 #[derive(Debug, Default)]
 pub(super) struct Diaries {
     pub(super) writes: Vec<Write>,
@@ -75,7 +75,7 @@ impl Diaries {
                 continue;
             }
             let text = std::fs::read_to_string(&path)?;
-            // The last line of one that was killed may be half of one.
+            // The last line of a killed writer may be incomplete.
             for line in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
                 match line {
                     Line::Intent(write) => writes.push(write),

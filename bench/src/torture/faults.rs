@@ -1,4 +1,4 @@
-//! The seeded schedule: which fault happens when, to whom and for how long.
+//! The seeded schedule: which fault happens when, to which process and for how long.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -47,12 +47,12 @@ impl Tolls {
     }
 }
 
-/// Long enough in milliseconds for any lease of ours to run out, and for others to take over.
+/// In milliseconds: long enough for any of our leases to expire, and for a takeover.
 const PAST_THE_LEASE: Range<u64> = 5_500..7_500;
 /// The same for the leases of mutants.
 const PAST_THE_MUTANTS_LEASE: Range<u64> = 2_500..3_500;
 
-/// Brings the faults about, one after the other, in shuffled rounds.
+/// Injects the faults, one after the other, in shuffled rounds.
 pub(super) struct Schedule<'r> {
     pub(super) site: &'r Site,
     pub(super) crew: &'r Crew,
@@ -126,7 +126,7 @@ impl Schedule<'_> {
         Ok(())
     }
 
-    /// A wrong relay is tried by what happens to relays; what happens to others only keeps it from its work.
+    /// A wrong relay is tested with faults of relays; other faults would only delay it.
     fn calm(&self, fault: &Fault) -> u64 {
         match fault {
             Fault::KillRelay | Fault::FreezeRelay => 1,
@@ -225,7 +225,7 @@ pub(super) async fn servers(
             let Some(mut instance) = server.take() else { continue };
             schedule.tolls.add(*fault, 1, what, count);
             let down = dice.u64(0..1500);
-            // On threads of their own, so that everything else goes on meanwhile.
+            // On threads of their own, so that everything else continues meanwhile.
             instance = spawn_blocking(move || {
                 instance.kill();
                 instance

@@ -1,9 +1,9 @@
-//! `chapar torture`: writers, relays and consumers as real processes on a real database and broker, broken by a seeded
-//! schedule, and judged by what lies in the tables and in the broker's log.
+//! `chapar torture`: writers, relays and consumers as real processes on a real database and broker, with faults by a
+//! seeded schedule, checked by the content of the tables and of the broker's log.
 //!
 //! * [`Options`] says what happens; [`run`] does it and returns a [`Report`].
-//! * [`work`] is what the processes do that are not relays of ours.
-//! * [`Mutant`]s are wrong relays. A rig that does not convict each of them proves nothing.
+//! * [`work`] is what the processes do that are not our relays.
+//! * [`Mutant`]s are wrong relays. A test that does not detect each of them proves nothing.
 //!
 //! `kill -9` is the crash of a process, not a power cut.
 
@@ -41,10 +41,10 @@ use self::site::Site;
 const RELAYS: usize = 2;
 const CONSUMERS: usize = 2;
 const WRITERS: usize = 3;
-/// How long everything may take to arrive once nothing is broken any more.
+/// How long everything may take to arrive after the last fault.
 const DRAIN: Duration = Duration::from_secs(90);
 
-/// Runs it. `stop` ends it early, with a judgement of what there is.
+/// Runs it. `stop` ends it early, and the history so far is checked.
 pub async fn run(
     options: &Options,
     stop: CancellationToken,
@@ -186,14 +186,14 @@ fn hire(crew: &Crew, site: &Site, options: &Options) -> Result<()> {
     let habits = if habits.is_empty() { "none".to_owned() } else { habits.join(",") };
     for index in 0..WRITERS {
         let mut task = vec!["writer", "--habits", &habits];
-        // A wrong relay knows how to publish, and not how to complete what came in by SQL.
+        // A wrong relay can publish, but cannot complete drafts from SQL.
         task.extend(options.mutant.map(|_| "--sealed"));
         crew.hire(Role::Writer, index, worker(&task, &site.store, &site.transport, index))?;
     }
     Ok(())
 }
 
-/// The faults that take turns with each other; the lots happen side by side.
+/// The faults of one lot take turns; lots run concurrently.
 #[derive(Default)]
 struct Lots {
     servers: Vec<Fault>,
@@ -221,7 +221,7 @@ impl Lots {
     }
 }
 
-/// Brings back who has died, as a supervisor would.
+/// Restarts dead processes, as a supervisor would.
 async fn tend(crew: &Crew, over: &CancellationToken) -> Result<()> {
     while !over.is_cancelled() {
         crew.tend()?;
@@ -230,7 +230,7 @@ async fn tend(crew: &Crew, over: &CancellationToken) -> Result<()> {
     Ok(())
 }
 
-/// Ends at the first violation that time cannot mend.
+/// Ends at the first violation that cannot be repaired by time.
 async fn watch(site: &Site, broker: &BrokerReader, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
     loop {
         tokio::time::sleep(Duration::from_millis(500)).await;
@@ -249,7 +249,7 @@ async fn watch(site: &Site, broker: &BrokerReader, say: &(dyn Fn(&str) + Sync)) 
 
 struct Judged {
     judgement: Judgement,
-    /// What is broken whatever may still arrive.
+    /// What is broken, whatever may still arrive.
     so_far: Judgement,
     habits: BTreeMap<String, u64>,
     acknowledged: usize,
@@ -258,7 +258,7 @@ struct Judged {
     parked: usize,
 }
 
-/// Waits until everything has arrived, and judges it; also if it has not by the end.
+/// Waits until everything has arrived, and checks it; also if it has not by the deadline.
 async fn drain(
     site: &Site,
     crew: &Crew,
@@ -275,10 +275,10 @@ async fn drain(
             let after = began.elapsed().as_secs_f64();
             return Ok((judged, arrived.then_some(after)));
         }
-        // Whether what was overtaken is lost or only late shows within moments.
+        // Whether an overtaken event is lost or only late shows within moments.
         let told = judged.so_far.lost == 0 || began.elapsed() > Duration::from_secs(3);
         if options.until_violation && !judged.so_far.holds() && told {
-            // What is still on its way is not held against it.
+            // Events still in flight do not count as lost.
             judged.judgement = judged.so_far.clone();
             return Ok((judged, None));
         }
@@ -286,7 +286,7 @@ async fn drain(
     }
 }
 
-/// Judges the history as it is now. The writers are gone, so that the database knows the fate of every write.
+/// Checks the history as it is now. The writers have ended, so the database knows the outcome of every write.
 async fn judge(site: &Site, broker: &BrokerReader) -> Result<Judged> {
     let mut connection = site.connect().await?;
     let (mut history, habits) = reader::history(site, broker, &mut connection).await?;
@@ -305,7 +305,7 @@ async fn judge(site: &Site, broker: &BrokerReader) -> Result<Judged> {
     })
 }
 
-/// Puts what the database has in the place of what a writer never learned; returns how many of those committed.
+/// Replaces unknown outcomes by what the database has; returns how many of those committed.
 fn resolve(history: &mut History, committed: &BTreeSet<String>) -> usize {
     let mut count = 0;
     for write in history.writes.iter_mut().filter(|write| write.fate == Fate::Unknown) {

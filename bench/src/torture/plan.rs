@@ -1,4 +1,4 @@
-//! What a run is asked to do.
+//! The options of a run.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -24,13 +24,13 @@ pub struct Options {
     pub faults: BTreeSet<Fault>,
     /// A wrong relay in place of ours.
     pub mutant: Option<Mutant>,
-    /// Stop as soon as a promise is broken for good.
+    /// Stop as soon as a guarantee is broken for good.
     pub until_violation: bool,
 }
 
 macro_rules! faults {
     ($($(#[doc = $doc:literal])+ $fault:ident = $name:literal,)+) => {
-        /// Something that goes wrong.
+        /// A fault.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Fault {
             $($(#[doc = $doc])+ $fault,)+
@@ -57,9 +57,9 @@ faults! {
     KillConsumer = "kill-consumer",
     /// `kill -9` of a writer.
     KillWriter = "kill-writer",
-    /// A relay sleeps for longer than its lease, and wakes up.
+    /// A relay is frozen for longer than its lease, and continues.
     FreezeRelay = "freeze-relay",
-    /// A consumer sleeps for longer than its lease, and wakes up.
+    /// A consumer is frozen for longer than its lease, and continues.
     FreezeConsumer = "freeze-consumer",
     /// `kill -9` of the database server.
     CrashDatabase = "crash-database",
@@ -69,7 +69,7 @@ faults! {
     CutBroker = "cut-broker",
     /// The network between a relay and the broker is slow.
     SlowBroker = "slow-broker",
-    /// The broker hears nothing and says nothing, over connections that stay.
+    /// Nothing passes to or from the broker, over connections that stay open.
     HalfOpenBroker = "half-open-broker",
     /// The broker's acknowledgements do not arrive.
     LostAckBroker = "lost-ack-broker",
@@ -77,7 +77,7 @@ faults! {
     CutDatabase = "cut-database",
     /// The network between a relay and the database is slow.
     SlowDatabase = "slow-database",
-    /// The database hears nothing and says nothing, over connections that stay.
+    /// Nothing passes to or from the database, over connections that stay open.
     HalfOpenDatabase = "half-open-database",
     /// The database's answers, commits included, do not arrive.
     LostAckDatabase = "lost-ack-database",
@@ -92,12 +92,12 @@ faults! {
 }
 
 impl Fault {
-    /// What writers do by themselves, all the time.
+    /// Faults that writers cause themselves, all the time.
     pub fn is_a_habit(self) -> bool {
         matches!(self, Fault::LongTransactions | Fault::Rollbacks | Fault::LockOrderRaces)
     }
 
-    /// Whether it needs servers that are ours to break.
+    /// Whether it needs private servers.
     pub fn needs_private_servers(self) -> bool {
         matches!(self, Fault::CrashDatabase | Fault::RestartBroker)
     }

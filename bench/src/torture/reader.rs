@@ -96,8 +96,8 @@ fn read(body: &[u8], run: &str) -> Option<Message> {
     id.starts_with(run).then(|| Message { key: key.to_owned(), id: id.to_owned() })
 }
 
-/// The whole history as it is now, and what writers did besides. The places come before the writers' word: whatever has
-/// arrived was intended before.
+/// The whole history as it is now, and what else writers did. Arrivals are read before the writers' journals: whatever
+/// has arrived was recorded as intended before.
 pub(super) async fn history(
     site: &Site,
     broker: &BrokerReader,
@@ -126,14 +126,14 @@ pub(super) async fn history(
     Ok((history, diaries.habits))
 }
 
-/// Which writes the database has, whatever their writers were told.
+/// Which writes the database has, whatever their writers know.
 pub(super) async fn committed(connection: &mut PgConnection) -> Result<BTreeSet<String>> {
     let rows: Vec<(String,)> =
         sqlx::query_as("select id from rig.written").fetch_all(connection).await?;
     Ok(rows.into_iter().map(|(id,)| id).collect())
 }
 
-/// How many duplicates the consumers' inboxes have removed, as far as they lived to tell.
+/// How many duplicates the consumers' inboxes have removed, in lives that ended normally.
 pub(super) fn duplicates_removed(folder: &Path) -> Result<u64> {
     let mut sum = 0;
     for entry in std::fs::read_dir(folder)? {

@@ -1,4 +1,4 @@
-//! What a run comes to.
+//! The report of a run.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::faults::Toll;
 
-/// What a run comes to.
+/// The report of a run.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
     /// Makes the same schedule again.
@@ -17,23 +17,23 @@ pub struct Report {
     pub seconds: f64,
     /// Writes whose commit was acknowledged.
     pub acknowledged: usize,
-    /// Writes whose writer never learned their fate; the database has told it afterwards.
+    /// Writes whose writer does not know their outcome; it is read from the database afterwards.
     pub unknown: usize,
     /// Of those, how many the database has.
     pub unknown_committed: usize,
-    /// Committed, and missing at the broker or at a consumer.
+    /// Committed, but missing at the broker or at a consumer.
     pub lost: usize,
-    /// Published or applied, and not committed.
+    /// Published or applied, but not committed.
     pub phantom: usize,
     /// Applications beyond the first.
     pub applied_twice: usize,
     /// Behind a later one of their key, at the broker or in a list.
     pub out_of_order: usize,
-    /// Applied though an earlier one of their key lies in a box.
+    /// Applied although an earlier event of their key is parked or a dead letter.
     pub unparked_followers: usize,
-    /// Duplicates that the broker kept and consumers removed, and deliveries that came again.
+    /// Duplicates at the broker that consumers removed, and redeliveries.
     pub duplicates_removed: u64,
-    /// Writes in the boxes of a consumer that cannot apply them.
+    /// Dead letters and parked writes of the consumer that cannot apply them.
     pub parked: usize,
     /// Processes that were started again.
     pub restarts: u32,
@@ -43,20 +43,20 @@ pub struct Report {
     pub faults: BTreeMap<&'static str, Toll>,
     /// Faults that were asked for and cannot happen on servers that are not ours.
     pub left_out: Vec<&'static str>,
-    /// `held`, `violated`, or `interrupted` before it could be told.
+    /// `held`, `violated`, or `interrupted` before it was known.
     pub verdict: Verdict,
     /// The first violations in words.
     pub examples: Vec<String>,
 }
 
-/// Whether the promises held.
+/// Whether the guarantees held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// Every promise held.
+    /// Every guarantee held.
     Held,
     /// One was broken.
     Violated,
-    /// Somebody stopped it before everything could arrive.
+    /// It was stopped before everything could arrive.
     Interrupted,
 }

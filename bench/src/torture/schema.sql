@@ -1,13 +1,13 @@
--- The business of the run: what writers commit and what consumers have applied. None of it is known to the engine.
+-- The business tables of the run: what writers commit and what consumers have applied. The engine does not know them.
 create schema if not exists rig;
 
--- One row per committed write; written first, so that a transaction has its number long before it locks a key.
+-- One row per committed write; written first, so that a transaction has its id long before it locks a key.
 create table rig.written (id text primary key);
 
--- How many commits a key has had. Whoever holds the row is the next to commit.
+-- The number of commits per key. The transaction that holds the row is the next to commit.
 create table rig.counters (key text primary key, n bigint not null default 0);
 
--- Per consumer and key a list, which grows by one under the lock of its length.
+-- A list per consumer and key, which grows by one under the lock of its length.
 create table rig.lists (consumer text not null, key text not null, len bigint not null, primary key (consumer, key));
 create table rig.applied (
     consumer text not null, key text not null, place bigint not null, id text not null,

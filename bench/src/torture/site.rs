@@ -1,4 +1,4 @@
-//! The place of a run: servers, the lines to them that can be broken, and a folder for what processes write down.
+//! The site of a run: servers, breakable connections to them, and a folder for journals.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use tempfile::TempDir;
 
 use super::plan::Options;
 
-/// What every event of a run is called.
+/// The subject of every event of a run.
 pub(super) const TOPIC: &str = "melmastoon.reservation.booking.modified.v1";
-/// The stream that it lies in.
+/// Its stream.
 pub(super) const STREAM: &str = "RESERVATION";
-/// The system whose rules apply.
+/// Its profile.
 pub(super) const SYSTEM: &str = "melmastoon";
 pub(super) const TENANT: &str = "acme";
 pub(super) const KEYS: usize = 24;
@@ -24,12 +24,12 @@ pub(super) struct Site {
     pub(super) store: String,
     pub(super) transport: String,
     pub(super) lines: Vec<Line>,
-    /// Names this run in ids and keys, so that it is not taken for another on the same servers.
+    /// The id of this run in ids and keys, which distinguishes it from others on the same servers.
     pub(super) run: String,
     folder: TempDir,
 }
 
-/// The servers that are ours to break.
+/// The private servers.
 #[derive(Default)]
 pub(super) struct Servers {
     pub(super) database: Option<Instance>,
@@ -37,7 +37,7 @@ pub(super) struct Servers {
     _own: Option<Database>,
 }
 
-/// The way of one relay to the servers.
+/// The connections of one relay to the servers.
 pub(super) struct Line {
     pub(super) to_database: Proxy,
     pub(super) to_broker: Proxy,
@@ -67,7 +67,7 @@ impl Site {
             Some(transport) if transport.starts_with("nats://") => transport.clone(),
             Some(transport) => bail!("--transport {transport}: the rig knows nats:// only"),
             None => {
-                // What is acknowledged is on the disk: the broker will be killed.
+                // Acknowledged messages must be on disk: the broker will be killed.
                 let launch = Launch::of(Kind::Nats).setting("jetstream.sync_interval", "always");
                 servers.broker.insert(blocking(|| launch.start())?).url().to_owned()
             }
@@ -138,7 +138,7 @@ impl Line {
     }
 }
 
-/// Where `host:port` stands in a URL.
+/// The position of `host:port` in a URL.
 fn host(url: &str) -> Option<(usize, usize)> {
     let authority = url.find("://")? + 3;
     let end = url[authority..].find(['/', '?']).map_or(url.len(), |at| authority + at);

@@ -1,4 +1,4 @@
-//! The processes of a run that are not relays of ours.
+//! The processes of a run other than our relays.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub struct Worker {
     /// The transport.
     #[arg(long, global = true, default_value = "")]
     pub(super) transport: String,
-    /// Where to write down what happens.
+    /// The folder for journals.
     #[arg(long, global = true, default_value = ".")]
     pub(super) folder: PathBuf,
     /// The run.
@@ -38,7 +38,7 @@ pub struct Worker {
     /// Its life, from 1.
     #[arg(long, global = true, default_value_t = 1)]
     pub(super) life: u32,
-    /// For its dice.
+    /// The seed of its random numbers.
     #[arg(long, global = true, default_value_t = 1)]
     pub(super) seed: u64,
 }

@@ -1,7 +1,7 @@
 //! A service that writes: a business row and an event in one transaction of its own.
 //!
-//! A key's counter says in which order its transactions commit. On even keys the event is appended before the counter is
-//! touched, so that nothing but the append itself orders the transactions; on odd ones the business row comes first.
+//! A key's counter records the commit order of its transactions. On even keys the event is appended before the counter
+//! is touched, so that only the append itself orders the transactions; on odd ones the business row comes first.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -73,10 +73,10 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// What one transaction is going to be.
+/// The plan of one transaction.
 struct Intent {
     keys: Vec<usize>,
-    /// Before the first key is locked, with the transaction's number taken already.
+    /// Before the first key is locked, with the transaction id already taken.
     first: Duration,
     /// Between the last lock and the commit.
     last: Duration,
@@ -95,8 +95,8 @@ impl Writer {
                 intent.keys = vec![0];
             }
             let id = format!("{}-{}-{hand}-{serial}", self.run, self.name);
-            // The database may be down, or a deadlock have another victim: either way the next
-            // transaction is another attempt.
+            // The database may be down, or a deadlock may have chosen this transaction: the next one is another
+            // attempt.
             let pause = match self.transact(&id, &intent, poison).await? {
                 true => dice.u64(5..40),
                 false => dice.u64(20..200),
@@ -123,7 +123,7 @@ impl Writer {
             match dice.bool() {
                 true => intent.first = Duration::from_millis(dice.u64(100..1500)),
                 false if chance(dice, 75) => intent.last = Duration::from_millis(dice.u64(30..400)),
-                // Its event has its number for long before anybody sees it.
+                // Its event has its number long before it becomes visible.
                 false => intent.last = Duration::from_millis(dice.u64(500..2500)),
             }
         }
@@ -133,14 +133,14 @@ impl Writer {
         }
         if self.habits.contains(&Fault::LockOrderRaces) && chance(dice, 8) {
             self.diary.habit(Fault::LockOrderRaces.name())?;
-            // Among few keys, so that two of these do meet.
+            // Among few keys, so that two of these conflict.
             let first = dice.usize(0..RACED);
             intent.keys = vec![first, (first + dice.usize(1..RACED)) % RACED];
         }
         Ok(intent)
     }
 
-    /// False if the database did not let it.
+    /// False if the database refused.
     async fn transact(&self, id: &str, intent: &Intent, poison: bool) -> Result<bool> {
         let mut writes = Vec::new();
         let tx = match self.fill(id, intent, poison, &mut writes).await {
@@ -155,14 +155,14 @@ impl Writer {
         };
         self.diary.intend(&writes)?;
         if intent.rolls_back {
-            // However the rollback ends, nobody can commit it now.
+            // Whatever the result of the rollback, it can no longer commit.
             let _ = tx.rollback().await;
             self.diary.end(&writes, Fate::Failed)?;
             return Ok(true);
         }
         match tx.commit().await {
             Ok(()) => self.diary.end(&writes, Fate::Committed)?,
-            // Perhaps the commit arrived and its answer did not.
+            // The commit may have arrived although its answer did not.
             Err(_) => return Ok(false),
         }
         Ok(true)

@@ -1,5 +1,5 @@
-//! `rdkafka` alone: a producer with the adapter's settings, and a consumer in a group of its own
-//! that commits as it goes, without lanes, order of redelivery or memory of what is open.
+//! `rdkafka` alone: a producer with the adapter's settings, and a consumer in a group of its own that commits as it
+//! goes, without lanes, ordered redelivery or tracking of open messages.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
 
 use super::{Bare, KEYS, Load, Read, WINDOW};
 
-/// As the adapter is asked for.
+/// The partitions that the adapter is opened with.
 const PARTITIONS: i32 = 12;
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -32,8 +32,8 @@ struct BareKafka {
     turns: Cell<u32>,
 }
 
-/// Connects the adapter and the bare client, each over connections of its own. The bare client
-/// knows no options of the address beyond the brokers.
+/// Connects the adapter and the bare client, each with its own connections. The bare client uses only the brokers of
+/// the URL.
 pub(super) async fn open(
     url: &str,
     run: &str,
@@ -46,7 +46,7 @@ pub(super) async fn open(
         .clone()
         .set("acks", "all")
         .set("enable.idempotence", "true")
-        // What it takes to lose nothing, as in the adapter.
+        // The settings that lose nothing, as in the adapter.
         .set("max.in.flight.requests.per.connection", "1")
         .set("partitioner", "murmur2_random")
         .set("compression.type", options.compression)
@@ -113,8 +113,8 @@ impl Bare for BareKafka {
                 .set("enable.auto.commit", "true")
                 .set("auto.commit.interval.ms", "50")
                 .set("enable.auto.offset.store", "false")
-                // As the adapter fetches. With the library's own settings a client that is slower
-                // than the broker has nothing to do for most of each second.
+                // The adapter's fetch settings. With the library's defaults a client that is slower than the broker is
+                // idle for most of each second.
                 .set("fetch.wait.max.ms", "100")
                 .set("fetch.queue.backoff.ms", "5")
                 .set("queued.min.messages", "20000")
@@ -125,7 +125,7 @@ impl Bare for BareKafka {
             while read.messages < all {
                 let message = tokio::time::timeout(PATIENCE, consumer.recv()).await;
                 let message = message.context("the client stopped delivering")??;
-                // Whoever works on it elsewhere needs it for his own.
+                // A real consumer passes the message to another thread, which needs its own copy.
                 std::hint::black_box(message.detach());
                 consumer.store_offset_from_message(&message)?;
                 read.messages += 1;
@@ -133,7 +133,7 @@ impl Bare for BareKafka {
             }
             let committed =
                 tokio::task::block_in_place(|| consumer.commit_consumer_state(CommitMode::Sync));
-            // It may have committed all of it by itself just before.
+            // It may have committed everything itself just before.
             if let Err(error) = committed
                 && error.rdkafka_error_code() != Some(rdkafka::types::RDKafkaErrorCode::NoOffset)
             {
@@ -159,7 +159,7 @@ impl Bare for BareKafka {
     fn leave<'a>(&'a self, loads: &'a [&'a Load]) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
             let topics: Vec<&str> = loads.iter().map(|load| load.topic.as_str()).collect();
-            // Not there if the topics could not be made.
+            // Absent if the topics could not be created.
             let _ = self.admin.delete_topics(&topics, &AdminOptions::new()).await;
             let groups = tokio::task::block_in_place(|| {
                 let listed = self.admin.inner().fetch_group_list(None, PATIENCE);

@@ -1,5 +1,5 @@
-//! `async-nats` alone: the stream that the adapter made, a pull consumer for each of its
-//! partitions, and no owner, lease, order or memory of what is open.
+//! `async-nats` alone: the stream that the adapter created, a pull consumer for each of its partitions, and no owner,
+//! lease, order or tracking of open messages.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt, select_all};
 
 use super::{Bare, Load, Read, WINDOW};
 
-/// As the adapter has by default.
+/// The adapter's default.
 const PARTITIONS: u64 = 12;
 
 struct BareNats {
@@ -90,7 +90,7 @@ impl Bare for BareNats {
                 read.messages += 1;
                 began.get_or_insert_with(Instant::now);
             }
-            // The server has dealt with all acknowledgements once it has answered.
+            // Once the server answers, it has processed all acknowledgements.
             self.context.client().flush().await?;
             read.time = began.map_or(read.time, |began| began.elapsed());
             drop(messages);
@@ -103,7 +103,7 @@ impl Bare for BareNats {
 
     fn empty<'a>(&'a self, load: &'a Load) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
-            // A purge keeps the ids of the duplicate window; a new stream knows none.
+            // A purge keeps the ids of the duplicate window; a new stream has none.
             let mut stream = self.context.get_stream(stream_of(load)).await?;
             let config = stream.info().await?.config.clone();
             self.context.delete_stream(stream_of(load)).await?;
@@ -115,7 +115,7 @@ impl Bare for BareNats {
     fn leave<'a>(&'a self, loads: &'a [&'a Load]) -> LocalBoxFuture<'a, Result<()>> {
         Box::pin(async move {
             for load in loads {
-                // Not there if the topics could not be made.
+                // Absent if the topics could not be created.
                 let _ = self.context.delete_stream(stream_of(load)).await;
             }
             let _ = self.context.delete_key_value(&self.bucket).await;

@@ -1,7 +1,6 @@
-//! The calls of Pub/Sub alone, over `tonic`: a `Publish` for every message, because a request has
-//! one ordering key, and a `StreamingPull` (or pulls, of the emulator) beside which messages are
-//! acknowledged in batches with an answer to each. No lease is watched or extended, nothing is put in order, and nobody
-//! remembers what was seen.
+//! The bare calls of Pub/Sub, over `tonic`: a `Publish` for every message, because a request has one ordering key, and
+//! a `StreamingPull` (or pulls, from the emulator), while messages are acknowledged in batches with an answer to each.
+//! No lease is watched or extended, nothing is reordered, and duplicates are not tracked.
 
 use std::cell::Cell;
 use std::collections::HashMap;
@@ -24,7 +23,7 @@ use tonic_prost::ProstCodec;
 
 use super::{Bare, Load, Read, WINDOW};
 
-/// How long a message may wait for its acknowledgement: nothing comes twice in a turn.
+/// The acknowledgement deadline: long enough that nothing is redelivered within a turn.
 const DEADLINE: i32 = 600;
 /// The most messages of one `Pull`, which the service sets, and ids of one `Acknowledge`, as in
 /// the adapter.
@@ -54,7 +53,7 @@ pub(super) async fn open(
 ) -> Result<(&'static str, Arc<dyn Transport>, Box<dyn Bare>)> {
     let options = PubSubOptions {
         owner: format!("bench-{run}"),
-        // The emulator takes its time to make a subscription to a topic with many messages.
+        // The emulator is slow to create a subscription to a topic with many messages.
         timeout: PATIENCE,
         ..PubSubOptions::default()
     };
@@ -128,15 +127,15 @@ impl BarePubSub {
         let seek = Seek { subscription: name.clone(), time };
         match self.call("/google.pubsub.v1.Subscriber/Seek", seek).await {
             Ok(()) => {}
-            // Google's emulator cannot, and has new subscriptions begin at the beginning.
+            // Google's emulator cannot seek, and starts new subscriptions at the beginning.
             Err(status) if status.code() == tonic::Code::Unimplemented => {}
             Err(status) => return Err(status.into()),
         }
         Ok(name)
     }
 
-    /// Messages as they come: over a stream, or from the emulator, whose streams are slower, by
-    /// one pull after the other.
+    /// Messages as they arrive: over a stream, or from the emulator, whose streams are slower, by one pull after the
+    /// other.
     async fn deliveries<'a>(
         &'a self,
         subscription: &'a str,
@@ -169,7 +168,7 @@ impl BarePubSub {
         self.call("/google.pubsub.v1.Subscriber/Acknowledge", ack).await
     }
 
-    /// Takes the subscriptions of a topic away, the adapter's too.
+    /// Deletes the subscriptions of a topic, the adapter's too.
     async fn unsubscribe(&self, topic: &str) -> Result<(), Status> {
         let list = ListTopicSubscriptions { topic: self.topic(topic), page_size: 1000 };
         let found: Names =
@@ -189,8 +188,8 @@ impl BarePubSub {
 }
 
 impl Bare for BarePubSub {
-    /// Less than elsewhere: a message is a request, and the emulator takes memory for each, and a
-    /// thread for each key of each subscription.
+    /// Less than elsewhere: each message is a request, and the emulator needs memory for each, and a thread for each
+    /// key of each subscription.
     fn backlog(&self) -> (u64, u64) {
         (20_000, 20)
     }
@@ -273,7 +272,7 @@ impl Bare for BarePubSub {
         Box::pin(async move {
             for load in loads {
                 for topic in [load.topic.clone(), format!("{}.dlq", load.topic)] {
-                    // Not there if the topics could not be made.
+                    // Absent if the topics could not be created.
                     let _ = self.delete(&topic).await;
                 }
             }

@@ -9,7 +9,7 @@ use crate::inventory::{dead_letter, ordering_key};
 /// The whole system in one document: a channel per topic, a `send` per owner, a `receive` per
 /// reader, each tagged with the service that does it.
 ///
-/// Schemas are inlined, because a reference inside one would lead to the document's own root.
+/// Schemas are inlined, because a reference inside one would resolve against the document's root.
 pub fn document(loaded: &Loaded) -> Value {
     let catalog = &loaded.catalog;
     let mut channels = Map::new();
@@ -108,7 +108,7 @@ fn message(loaded: &Loaded, event: &Event) -> Value {
     message
 }
 
-/// What travels is the envelope; the event's own schema describes its `payload`.
+/// The message is the envelope; the event's own schema describes its `payload`.
 fn payload(loaded: &Loaded, schema: Value) -> Value {
     if loaded.envelope.is_none() {
         return schema;

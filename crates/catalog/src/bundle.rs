@@ -1,4 +1,4 @@
-//! The bundle that runtimes load: what is in the files, checked and in one piece.
+//! The bundle that runtimes load: the checked contracts in one file.
 
 use std::collections::BTreeMap;
 
@@ -64,8 +64,8 @@ fn described(message: &MessageDescriptor) -> String {
             open.extend(file.dependencies());
         }
     }
-    // A set is its files one after the other, each as field 1. Made by hand because the types
-    // for descriptors drop the options that they do not know, constraints among them.
+    // A `FileDescriptorSet` is its files in sequence, each as field 1. It is encoded by hand
+    // because the descriptor types drop unknown options, including constraints.
     let mut set = Vec::new();
     for file in files.values() {
         let bytes = file.encode_to_vec();

@@ -1,4 +1,4 @@
-//! Contracts of consumers: what they read, and whether they still get it.
+//! Consumer contracts: what consumers read, and whether the schemas still guarantee it.
 
 mod promise;
 
@@ -13,25 +13,25 @@ use crate::Loaded;
 use crate::load::{LoadError, MAX_FILE, files, shown, text};
 use crate::schema::{MAX_SCHEMA, syntax};
 
-/// A consumer that no longer gets what it reads.
+/// A broken consumer contract.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Breach {
-    /// Who.
+    /// The consumer.
     pub consumer: String,
     /// The event.
     pub subject: String,
-    /// The field; empty where it is an example as a whole.
+    /// The field; empty if a whole example is refused.
     pub pointer: String,
-    /// What is wrong with it now.
+    /// The reason.
     pub reason: String,
-    /// An event as the consumer expects it, and the file it is from.
+    /// An example of the consumer, and its file.
     pub example: Option<(String, Value)>,
     /// Where the consumer declares what it reads.
     pub place: Place,
 }
 
 impl Breach {
-    /// Everything in a sentence.
+    /// The sentence for reports.
     pub fn message(&self) -> String {
         let Breach { consumer, subject, pointer, reason, .. } = self;
         let what =
@@ -49,7 +49,7 @@ impl Loaded {
         })
     }
 
-    /// Every consumer whose contract the schemas no longer keep.
+    /// Every consumer contract that the schemas break.
     pub fn breaches(&self) -> Vec<Breach> {
         let mut breaches = Vec::new();
         for contract in &self.consumers {
@@ -81,7 +81,7 @@ impl Loaded {
         let promise = |pointer: &str| match (schema, &message) {
             (Some(schema), _) => Some(in_schema(&schema.value, pointer)),
             (None, Some(message)) => Some(in_message(message, pointer)),
-            // Without a schema there is a mistake already.
+            // A missing schema is already reported as a mistake.
             (None, None) => None,
         };
         let showing = |pointer: &str| {
@@ -145,7 +145,7 @@ impl Loaded {
         Ok(())
     }
 
-    /// A contract is about an event that the catalog has, and lists its reader for.
+    /// A contract must refer to an event of the catalog that lists the service as a consumer.
     fn registered(&mut self, service: &str, reads: &Reads) {
         let subject = &reads.subject;
         let Some(event) = self.catalog.event(subject) else {
@@ -159,7 +159,7 @@ impl Loaded {
         }
     }
 
-    /// An example shows every field that it is an example for.
+    /// An example must contain every field that the contract reads.
     fn complete(&mut self, reads: &Reads, file: &str, payload: &Value) {
         for pointer in reads.fields.iter().filter(|pointer| !found(payload, pointer)) {
             let message = format!("the example {file} has no {pointer}, which is read");
@@ -172,7 +172,7 @@ fn example(folder: &Path, file: &str, place: &Place) -> Result<Value, Mistake> {
     let inside = Path::new(file).components().all(|part| matches!(part, Component::Normal(_)));
     let path = folder.join(file);
     if !inside {
-        let message = format!("the example {file:?} lies outside of the folder of the contracts");
+        let message = format!("the example {file:?} is outside the folder of the contracts");
         return Err(place.mistake(Rule::Example, message));
     }
     if !path.is_file() {
@@ -183,7 +183,7 @@ fn example(folder: &Path, file: &str, place: &Place) -> Result<Value, Mistake> {
     serde_json::from_str(source.text()).map_err(|error| syntax(&source, &error))
 }
 
-/// Whether a payload has something at a pointer; a `*` stands for every item of a list.
+/// Whether a payload has a value at a pointer; a `*` stands for every item of a list.
 fn found(payload: &Value, pointer: &str) -> bool {
     let Some((first, rest)) = pointer.split_once("/*") else {
         return payload.pointer(pointer).is_some();

@@ -1,4 +1,4 @@
-//! Ways from a version to the one before, tried before anybody relies on them.
+//! Conversions to the previous version, tested on examples before they are released.
 
 use chapar_core::catalog::{Mistake, Place, Rule};
 use chapar_core::convert::Conversion;
@@ -12,8 +12,8 @@ use crate::{Loaded, Schema};
 const MOST_VARIANTS: usize = 1000;
 
 impl Loaded {
-    /// Converts every example, whole and without each thing that may be missing, and holds the
-    /// result to what producers of the older version are held to.
+    /// Converts every example, complete and without each optional field, and validates the result
+    /// as an event of a producer of the older version.
     pub(crate) fn try_conversions(&mut self) {
         let mut mistakes = Vec::new();
         for event in self.catalog.events() {
@@ -21,7 +21,7 @@ impl Loaded {
             let schema = |subject: &str| self.schemas.get(subject);
             let old = self.catalog.before(event).map(|old| &old.subject);
             let old = old.and_then(|old| Some((old, schema(old.as_str())?)));
-            // What is missing is a mistake already.
+            // What is missing is already reported as a mistake.
             if let (Some(new), Some((subject, old))) = (schema(event.subject.as_str()), old) {
                 let trial = Trial { convert: &dual.convert, place: &dual.place, new };
                 mistakes.extend(trial.run(subject.as_str(), old));
@@ -50,7 +50,7 @@ impl Trial<'_> {
                     without => format!("example {} without {without}", number + 1),
                 };
                 let message = format!("converted, {example} is not {subject}: {why}");
-                // One is enough: the others are usually wrong for the same reason.
+                // One is enough: the others usually fail for the same reason.
                 return Some(self.place.mistake(Rule::DualPublish, message));
             }
         }

@@ -1,4 +1,4 @@
-//! The way of consumers from one version of an event to the next, and when the old one may go.
+//! Cutover of consumers from one version of an event to the next, and retirement of the old one.
 
 use std::collections::BTreeMap;
 
@@ -10,49 +10,50 @@ use serde::Serialize;
 
 use crate::Loaded;
 
-/// How long a topic must have been without a subscription before it is retired.
+/// How long a topic must have been without an active subscription before it is retired.
 pub const SILENT_DAYS: i64 = 7;
 
-/// Attached subscriptions are noted every minute; one that was not for this long is not attached.
+/// Active subscriptions are recorded every minute; after this long without a record, one counts as
+/// inactive.
 const ATTACHED: SignedDuration = SignedDuration::from_mins(5);
 
-/// A subscription that a store has seen on a topic.
+/// A subscription that a store has recorded on a topic.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Reader {
     /// The subscription.
     pub subscription: String,
-    /// Whose it is.
+    /// Its service.
     pub service: String,
-    /// When it was attached last.
+    /// When it was last active.
     pub last_seen: Timestamp,
 }
 
-/// Who was seen reading each topic.
+/// The recorded subscriptions of each topic.
 pub type Seen = BTreeMap<String, Vec<Reader>>;
 
-/// Where the consumers of an old version stand.
+/// The cutover state of an old version.
 #[derive(Debug, Clone, Serialize)]
 pub struct Cutover {
     /// The old version.
     pub subject: String,
     /// The version that replaces it.
     pub replaced_by: String,
-    /// When both began to travel.
+    /// The first day of dual publication.
     pub since: Date,
-    /// The day from which on the old one may go.
+    /// The day from which the old version may be retired.
     pub until: Date,
     /// The first release with both.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release: Option<String>,
     /// The consumers of either, by name.
     pub consumers: Vec<Stand>,
-    /// Subscriptions that the store has seen on the old version; none without a store.
+    /// Subscriptions that the store has recorded on the old version; none without a store.
     pub readers: Vec<Reader>,
-    /// What keeps the old version from being retired, as far as is known.
+    /// What prevents the retirement of the old version, as far as is known.
     pub blockers: Vec<String>,
 }
 
-/// Where one consumer stands.
+/// The cutover state of one consumer.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Stand {
     /// The service.
@@ -61,18 +62,18 @@ pub struct Stand {
     pub reads_old: bool,
     /// Whether it is registered for the new version.
     pub reads_new: bool,
-    /// Whether one of its subscriptions is attached to the old version.
+    /// Whether one of its subscriptions is active on the old version.
     pub attached: bool,
 }
 
 impl Stand {
-    /// Whether it has left the old version for the new one.
+    /// Whether it has cut over to the new version.
     pub fn cut_over(&self) -> bool {
         self.reads_new && !self.reads_old && !self.attached
     }
 }
 
-/// Every version that is on its way out. `seen` is none where no store was asked.
+/// Every version that is being replaced. `seen` is none if no store was given.
 pub fn cutovers(loaded: &Loaded, seen: Option<&Seen>, now: Timestamp) -> Vec<Cutover> {
     let events = loaded.catalog.events();
     let heirs = events.filter_map(|old| {
@@ -146,22 +147,22 @@ fn blockers(
     }
     let today = TimeZone::UTC.to_datetime(now).date();
     if today < cutover.until {
-        blockers.push(format!("both versions travel until {}", cutover.until));
+        blockers.push(format!("both versions are published until {}", cutover.until));
     }
     let current = &loaded.catalog.system.version;
     if let Some(release) = &cutover.release
         && !later(current, release)
     {
         blockers.push(format!(
-            "both versions travel through a full release, and {current} is not later than \
-             {release}, which began with it"
+            "both versions must be published for a full release, and {current} is not later than \
+             {release}, the first with both"
         ));
     }
     if !asked {
-        blockers.push("no store was asked who reads it; name it with --store".to_owned());
+        blockers.push("active subscriptions are unknown; give the store with --store".to_owned());
         return blockers;
     }
-    // A service that reads everything reads whatever there is, and waits for nothing.
+    // A service that reads everything follows any version, so it blocks nothing.
     let all = &loaded.catalog.system.readers_of_all;
     let waiting = cutover.readers.iter().filter(|reader| !all.contains(&reader.service));
     let silent = SignedDuration::from_hours(24 * SILENT_DAYS);
@@ -171,8 +172,8 @@ fn blockers(
         if now - silent < reader.last_seen {
             let Reader { subscription, service, last_seen } = reader;
             blockers.push(format!(
-                "the subscription {subscription} of {service} was attached at {last_seen:.0}; \
-                 {SILENT_DAYS} silent days are needed"
+                "the subscription {subscription} of {service} was active at {last_seen:.0}; \
+                 {SILENT_DAYS} days without activity are required"
             ));
         }
     }
@@ -183,7 +184,8 @@ fn blockers(
     blockers
 }
 
-/// Whether a release comes after another. What are not numbers only differ.
+/// Whether a release comes after another. Releases that are not numbers count as later if they
+/// differ.
 fn later(current: &str, release: &str) -> bool {
     let numbers = |text: &str| -> Option<Vec<u64>> {
         text.trim_start_matches('v').split('.').map(|part| part.parse().ok()).collect()

@@ -1,7 +1,7 @@
-//! The catalog as pages for a browser.
+//! The catalog as a static site.
 //!
-//! Static files without anything from elsewhere: they open from a disk as from a server, in
-//! the reader's light or dark theme, and everything but the search works without a script.
+//! Static files without external resources: they work from disk and from a server, in the reader's
+//! light or dark theme, and everything except the search works without a script.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use serde_json::Value;
 use crate::inventory::{dead_letter, ordering_key, subscription_name};
 use crate::{Loaded, graph};
 
-/// Every file of the site, by its path. The same catalog always makes the same bytes.
+/// Every file of the site, by its path. The output is deterministic.
 pub fn site(loaded: &Loaded) -> Result<BTreeMap<String, String>, askama::Error> {
     let catalog = &loaded.catalog;
     let mut site = BTreeMap::new();

@@ -1,6 +1,6 @@
-//! The gate between two states of a system's contracts: what was promised, and what is there now.
+//! The gate: compares the contracts of a system with the released ones.
 //!
-//! It compares and judges; where the two states come from is the caller's business.
+//! The caller supplies both states.
 
 mod released;
 mod steps;
@@ -22,29 +22,29 @@ use crate::Loaded;
 /// The `.proto` files of a system, by their path below `proto`.
 pub type ProtoFiles = BTreeMap<String, Vec<u8>>;
 
-/// One change, and what it means for those who rely on the contract.
+/// One change, and its consequence for readers or writers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Finding {
     /// The id of the rule.
     pub rule: String,
-    /// What it means for the verdict.
+    /// Its severity for the verdict.
     pub severity: Severity,
-    /// The event; empty where a mistake belongs to no single one.
+    /// The event; empty if a mistake concerns no single event.
     pub subject: String,
     /// Where in the schema.
     pub pointer: String,
-    /// What happens, to whom.
+    /// The consequence.
     pub reason: String,
     /// An event that one side accepts and the other refuses.
     pub counterexample: Option<Value>,
-    /// What to do, step by step.
+    /// The steps to take.
     pub next: Vec<String>,
     /// Where the event is declared.
     #[serde(flatten)]
     pub place: Option<Place>,
 }
 
-/// What the gate says.
+/// The result of the gate.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Gate {
     /// The worst of the findings.
@@ -54,7 +54,7 @@ pub struct Gate {
 }
 
 impl Gate {
-    /// Compares the contracts that are there with those that were.
+    /// Compares the current contracts with the released ones.
     ///
     /// `audited` names the subjects whose events of the last 30 days were checked against a
     /// tightened range or pattern.
@@ -74,7 +74,7 @@ impl Gate {
         Gate::of(work.findings)
     }
 
-    /// Adds what changed in the Protobuf files, which belong to the system as a whole.
+    /// Adds changes in the Protobuf files, which belong to the system as a whole.
     pub fn compare_protos(
         self,
         catalog: &Catalog,
@@ -87,8 +87,8 @@ impl Gate {
         Ok(self.with_protos(catalog, &parsed(old)?, &parsed(new)?))
     }
 
-    /// Adds what changed in the Protobuf files since a bundle, which holds those that its
-    /// messages need.
+    /// Adds changes in the Protobuf files since a bundle, which contains those that its messages
+    /// need.
     pub fn compare_described(
         self,
         catalog: &Catalog,
@@ -131,7 +131,7 @@ impl Gate {
         Gate::of(findings)
     }
 
-    /// Whether the change may go in.
+    /// Whether the change passes.
     pub fn passes(&self) -> bool {
         self.verdict == Verdict::Compatible
     }
@@ -183,7 +183,7 @@ impl Work<'_> {
         });
     }
 
-    /// An event that could not be read on the old side would be missed when it is removed.
+    /// If an old event could not be read, its removal would go unnoticed.
     fn unread(&mut self) {
         for mistake in &self.old.unread {
             let reason = format!("the old side cannot be read in full: {}", mistake.message);
@@ -197,7 +197,7 @@ impl Work<'_> {
         let subject = event.subject.as_str();
         let at = (subject, Some(&event.place));
         if old.owner != event.owner {
-            let reason = format!("it was {}'s and is {}'s now", old.owner, event.owner);
+            let reason = format!("its owner changed from {} to {}", old.owner, event.owner);
             let next = vec![
                 format!("leave {subject} with {}", old.owner),
                 format!("let {} publish an event of its own, under its own name", event.owner),
@@ -254,7 +254,7 @@ impl Work<'_> {
         let file = path_of(&self.new.catalog, event);
         let before = chapar_compat::Schema::parse(&file, before.as_bytes())?;
         let now = chapar_compat::Schema::parse(&file, now.as_bytes())?;
-        // Whoever was promised the strict rules is owed them for this change, too.
+        // The stricter of the two kinds applies: released readers were promised the strict rules.
         let strict = event.kind == Kind::Integration || old.kind == Some(Kind::Integration);
         let kind =
             if strict { chapar_compat::Kind::Integration } else { chapar_compat::Kind::Domain };
@@ -295,11 +295,11 @@ impl Work<'_> {
         let at = (subject, old.place.as_ref());
         let readers = match &old.consumers {
             Some(consumers) if consumers.is_empty() => {
-                let reason = "it is gone, and nobody was listed as its consumer".to_owned();
+                let reason = "it is gone, and it had no consumers".to_owned();
                 return self.add(("event-removed", Severity::Note), at, reason, Vec::new());
             }
             Some(consumers) => consumers.join(", "),
-            None => "whoever the bundle was released to".to_owned(),
+            None => "unknown consumers (a bundle does not list them)".to_owned(),
         };
         if old.deprecated {
             let reason = "it was deprecated and is gone".to_owned();
@@ -312,7 +312,7 @@ impl Work<'_> {
         self.add(("event-removed", Severity::Breaking), at, reason, next);
     }
 
-    /// Consumers of a retired version that accept nothing of what is left.
+    /// Consumers of a retired version that accept none of the remaining ones.
     fn left_behind(&mut self, subject: &str, old: &Contract) {
         let stays = |consumer: &str| {
             self.new.catalog.events().any(|event| {
@@ -335,7 +335,7 @@ impl Work<'_> {
         }
     }
 
-    /// A new version must travel beside the one it replaces.
+    /// A new version must be published together with the one it replaces.
     fn bumps(&mut self) {
         let versions = self.new.catalog.versions();
         for (name, events) in versions {
@@ -390,7 +390,7 @@ impl Work<'_> {
         }
     }
 
-    /// What consumers read must still be there, whoever changed it.
+    /// The fields that consumers read must still be there, whichever service changed them.
     fn consumers(&mut self) {
         for breach in self.new.breaches() {
             self.findings.push(Finding {

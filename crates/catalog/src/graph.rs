@@ -1,10 +1,9 @@
-//! Who publishes to whom, as a picture.
+//! A graph of which service publishes to which.
 //!
-//! Publishers stand on the left, readers on the right, each grouped as the catalog groups its
-//! services. Every pair is one line whose width and number say how many events it carries. Each
-//! line has a port of its own at both ends, so numbers never lie on each other. Over a service
-//! the pointer leaves only its own lines. Services that read everything would hide the rest and
-//! are named below instead.
+//! Publishers are on the left, readers on the right, grouped as in the catalog. Every pair is one
+//! line whose width and number show how many events it carries. Each line has its own port at both
+//! ends, so numbers do not overlap. Hovering over a service shows only its own lines. Services that
+//! read everything would hide the rest and are listed below instead.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -22,7 +21,7 @@ const NODE_GAP: f64 = 8.0;
 /// Room for a group's name above its services.
 const GROUP_HEAD: f64 = 30.0;
 
-/// The picture as SVG, in the colours of the reader's light or dark theme.
+/// The graph as SVG, in the colours of the reader's light or dark theme.
 pub fn svg(catalog: &Catalog) -> String {
     let edges = edges(catalog);
     let groups = groups(catalog, &edges);
@@ -117,7 +116,7 @@ fn number(groups: &Groups<'_>, service: &str) -> usize {
     all.position(|other| *other == service).unwrap_or_default()
 }
 
-/// Fades the lines of others while the pointer is over a service.
+/// Fades the lines of other services while the pointer is over one.
 fn alone(groups: &Groups<'_>) -> String {
     let count: usize = groups.iter().map(|(_, services)| services.len()).sum();
     let rule = |n| format!("svg:has(.n{n}:hover) .edge:not(.e{n}){{opacity:.07}}");
@@ -201,7 +200,7 @@ fn note(catalog: &Catalog) -> String {
     note
 }
 
-/// Text as XML and HTML want it.
+/// Text escaped for XML and HTML.
 fn escape(text: &str) -> String {
     let text = text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;");
     text.replace('"', "&quot;").replace('\'', "&#39;")

@@ -1,4 +1,4 @@
-//! Topics, subscriptions and grants: what a broker must be told.
+//! Topics, subscriptions and grants for setting up a broker.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -19,7 +19,7 @@ pub struct Inventory {
     pub topics: Vec<Topic>,
 }
 
-/// A topic and how it is to be set up.
+/// A topic and its settings.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Topic {
@@ -29,34 +29,34 @@ pub struct Topic {
     pub owner: String,
     /// Domain or integration.
     pub kind: &'static str,
-    /// Where what cannot be handled goes.
+    /// The topic of its dead letters.
     pub dead_letter_topic: String,
-    /// The template of its ordering key; none where order does not matter.
+    /// The template of its ordering key; none if order does not matter.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ordering_key: Option<String>,
     /// The retention class.
     pub retention: String,
-    /// How long each place keeps it, in days.
+    /// Its retention in days.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retention_days: Option<Days>,
     /// Its region, or `tenant`.
     pub residency: String,
-    /// How much travels on it.
+    /// The expected rate.
     pub volume: &'static str,
-    /// How many partitions that takes, where a broker asks.
+    /// The number of partitions for that rate.
     pub partitions: u32,
-    /// How its payload is written.
+    /// The encoding of its payload.
     pub encoding: &'static str,
     /// Whether its readers may span tenants.
     pub cross_tenant: bool,
-    /// Where its schema lies, with the hash of its content; or the Protobuf message.
+    /// The address of its schema with the content hash, or the Protobuf message.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema: Option<String>,
-    /// Whether nobody new should read it.
+    /// Whether it is deprecated.
     pub deprecated: bool,
 }
 
-/// How long each place keeps an event, in days.
+/// The retention of an event in days.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Days {
@@ -68,7 +68,7 @@ pub struct Days {
     pub cold: u32,
 }
 
-/// A consumer's own copy of a topic.
+/// A consumer's subscription to a topic.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Subscription {
@@ -76,20 +76,20 @@ pub struct Subscription {
     pub name: String,
     /// What it reads.
     pub topic: String,
-    /// Who reads.
+    /// The consuming service.
     pub consumer: String,
     /// Whether it must get the events of a key in order.
     pub ordered: bool,
-    /// The versions of the event that the consumer understands.
+    /// The versions of the event that the consumer accepts.
     pub accepts: Vec<u32>,
-    /// What the consumer does with it.
+    /// Its purpose.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub purpose: Option<String>,
-    /// Where what it cannot handle goes.
+    /// The topic of its dead letters.
     pub dead_letter_topic: String,
 }
 
-/// What one service, or one reader that is none, may do.
+/// The rights of one service, or of another reader.
 #[derive(Debug, Default, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Grant {
@@ -139,7 +139,7 @@ pub fn subscriptions(catalog: &Catalog) -> Vec<Subscription> {
     subscriptions
 }
 
-/// What a transport must be set up for.
+/// The topology that a transport is compared with.
 pub fn topology(loaded: &Loaded) -> Topology {
     const DAY: Duration = Duration::from_secs(24 * 3600);
     let Inventory { system, topics } = topics(loaded);
@@ -168,10 +168,10 @@ pub fn topology(loaded: &Loaded) -> Topology {
     }
 }
 
-/// Who may publish and read what, by service.
+/// Publish and read rights, by service.
 ///
-/// A service publishes its own topics and reads by its own subscriptions. One that reads
-/// everything may read every topic, its own too, though it does not subscribe to those.
+/// A service publishes its own topics and reads by its own subscriptions. A service that reads
+/// everything may read every topic, including its own, to which it does not subscribe.
 pub fn grants(catalog: &Catalog) -> Vec<Grant> {
     let mut grants: BTreeMap<&str, Grant> = BTreeMap::new();
     for event in catalog.events() {
@@ -215,12 +215,13 @@ pub fn grants(catalog: &Catalog) -> Vec<Grant> {
     grants.into_values().collect()
 }
 
-/// `<consumer-service>.<topic-short>.sub`; the version stays, so that two never collide.
+/// `<consumer-service>.<topic-short>.sub`; includes the version, so that two versions do not
+/// collide.
 pub fn subscription_name(catalog: &Catalog, consumer: &str, event: &Event) -> String {
     format!("{consumer}.{}.sub", catalog.short(event.subject.as_str()))
 }
 
-/// How many partitions a volume takes.
+/// The number of partitions for a volume.
 pub fn partitions(volume: Volume) -> u32 {
     match volume {
         Volume::Low => 3,
@@ -257,14 +258,14 @@ fn topic(loaded: &Loaded, event: &Event) -> Topic {
     }
 }
 
-/// The system's template with the event's own field in it, such as `{tenant}:{folioId}`.
+/// The system's key template with the event's own field in it, such as `{tenant}:{folioId}`.
 pub(crate) fn ordering_key(catalog: &Catalog, event: &Event) -> Option<String> {
     let key = event.key.as_ref()?;
     let template = serde_json::to_value(&catalog.profile.key_template).ok()?;
     Some(template.as_str()?.replace("{aggregate_id}", &format!("{{{key}}}")))
 }
 
-/// A system that keeps one stream per service names it by the service in capitals.
+/// Systems with one stream per service name it by the service in capitals.
 pub(crate) fn dead_letter(catalog: &Catalog, event: &Event) -> String {
     let stream = event.subject.service().to_uppercase();
     catalog.profile.dlq_template.fill(event.subject.as_str(), &stream)

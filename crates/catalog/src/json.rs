@@ -1,25 +1,24 @@
-//! Where each value of a JSON text stands.
+//! Positions of the values in a JSON text.
 
 use std::collections::{HashMap, HashSet};
 
-/// The byte of every value, by JSON pointer; and the keys that stand twice in one object.
+/// The byte offset of every value, by JSON pointer; and duplicate keys.
 #[derive(Debug, Default)]
 pub(crate) struct Spots {
     at: HashMap<String, usize>,
-    /// Pointer and byte of each repeated key.
+    /// Pointer and byte offset of each duplicate key.
     pub(crate) repeated: Vec<(String, usize)>,
 }
 
 impl Spots {
-    /// Looks through a text that is known to be JSON. Depth is bounded by the parser that
-    /// knew it.
+    /// Scans a text that is valid JSON. The parser that validated it has bounded its depth.
     pub(crate) fn of(text: &str) -> Self {
         let mut scan = Scan { text: text.as_bytes(), at: 0, spots: Spots::default() };
         scan.value(&mut String::new());
         scan.spots
     }
 
-    /// The byte of a value, or of the nearest one around it.
+    /// The byte offset of a value, or of the nearest enclosing one.
     pub(crate) fn byte(&self, pointer: &str) -> usize {
         let mut pointer = pointer;
         loop {
@@ -34,7 +33,7 @@ impl Spots {
     }
 }
 
-/// A key as it is written in a pointer.
+/// A key escaped for a pointer.
 pub(crate) fn escape(key: &str) -> String {
     key.replace('~', "~0").replace('/', "~1")
 }

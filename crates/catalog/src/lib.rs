@@ -1,6 +1,6 @@
-//! Event catalogs on disk, and what is made of them.
+//! Event catalogs on disk, and what is generated from them.
 //!
-//! A system keeps its contracts in five places, and a reader who has seen one has seen all:
+//! A system keeps its contracts in five places:
 //!
 //! ```text
 //! systems/<system>/catalog.toml                   what belongs to no single service
@@ -10,15 +10,14 @@
 //! systems/<system>/consumers/<service>.toml       what a consumer reads, with examples beside it
 //! ```
 //!
-//! A schema lies where its subject says: a folder per segment, without the system's name. A
-//! subject without an aggregate has one folder less, one of five segments one more.
+//! The path of a schema follows from its subject: a folder per segment, without the system's name.
+//! A subject without an aggregate has one folder less, one of five segments one more.
 //!
-//! [`load`] reads all of it and finds every mistake with its line. What is generated comes from
-//! the same [`Loaded`] catalog: [topics, subscriptions and grants](inventory),
-//! [set-up files](setup) of brokers, an
-//! [AsyncAPI document](asyncapi), a [documentation site](docs), a [picture](graph) and
-//! [Rust types](rust). The [gate] compares it with what was released, and [policy] holds it and
-//! the code beside it to what no system may do.
+//! [`load`] reads all of it and finds every mistake with its line. Everything is generated from the
+//! same [`Loaded`] catalog: [topics, subscriptions and grants](inventory), [set-up files](setup) of
+//! brokers, an [AsyncAPI document](asyncapi), a [documentation site](docs), a [graph] and
+//! [Rust types](rust). The [gate] compares it with the released contracts, and [policy] checks it
+//! and the code beside it.
 
 pub mod asyncapi;
 mod bundle;

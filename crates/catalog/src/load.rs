@@ -17,10 +17,10 @@ use crate::schema::{MAX_SCHEMA, Schema};
 /// The largest catalog file, in bytes.
 pub(crate) const MAX_FILE: usize = 1024 * 1024;
 
-/// How deep folders of schemas may lie.
+/// The maximum depth of schema folders.
 pub(crate) const MAX_DEPTH: usize = 16;
 
-/// A system's contracts as they were found.
+/// The contracts of a system.
 #[derive(Debug)]
 pub struct Loaded {
     /// Its events.
@@ -31,18 +31,18 @@ pub struct Loaded {
     pub envelope: Option<Schema>,
     /// The Protobuf messages.
     pub protos: Protos,
-    /// What consumers say they read.
+    /// The consumer contracts.
     pub consumers: Vec<ConsumerContract>,
     /// The examples of those contracts, by their path below `consumers`.
     pub(crate) examples: BTreeMap<String, Value>,
-    /// Everything that is wrong, by file and line.
+    /// All mistakes, by file and line.
     pub mistakes: Vec<Mistake>,
 }
 
-/// Why there is nothing to check.
+/// Why a system cannot be checked at all.
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
-    /// No system is there.
+    /// There is no system.
     #[error("{0} holds no catalog: catalog.toml is missing")]
     NoCatalog(PathBuf),
     /// A file or folder cannot be read.
@@ -65,8 +65,8 @@ impl Loaded {
 
 /// Loads the system in a folder, with every mistake in it.
 ///
-/// Only what makes checking impossible is an error; what can be wrong in a file is a mistake,
-/// and the rest is read on.
+/// Only what makes checking impossible is an error; anything wrong inside a file is a mistake, and
+/// reading continues.
 pub fn load(folder: &Path) -> Result<Loaded, LoadError> {
     let system_file = folder.join("catalog.toml");
     if !system_file.is_file() {
@@ -85,7 +85,7 @@ pub fn load(folder: &Path) -> Result<Loaded, LoadError> {
             (System::default(), None)
         }
     };
-    // Without its own rules a system is read by the most general ones, for the other mistakes.
+    // Without a valid profile the most general rules apply, so that other mistakes are still found.
     let known = profile.is_some();
     let profile = profile.or_else(|| Profile::builtin("invoicing")).expect("a preset");
 
@@ -128,7 +128,7 @@ impl Loaded {
         let root = folder.join("event-schemas");
         let mut orphans: BTreeSet<PathBuf> = files(&root, "json", MAX_DEPTH)?.into_iter().collect();
         for event in self.catalog.events() {
-            // An event in the wrong encoding is a mistake already.
+            // An event in the wrong encoding is already reported.
             if event.encoding != Encoding::Json || self.catalog.profile.speaks_protobuf() {
                 continue;
             }
@@ -150,7 +150,7 @@ impl Loaded {
             let id = format!("schemas://{name}");
             self.envelope = read_schema(&path, &id, None, &mut self.mistakes);
         }
-        // A file that could not be read may be the one that names the schema.
+        // A file that could not be read may be the one that refers to the schema.
         let broken = |mistake: &Mistake| matches!(mistake.rule, Rule::Syntax | Rule::Unreadable);
         if !self.mistakes.iter().any(|m| broken(m) && m.place.file.ends_with(".toml")) {
             for path in orphans {
@@ -220,13 +220,13 @@ fn profile(
     }
 }
 
-/// Every file with this ending, sorted. Links to folders are not followed, as they may lead in
-/// circles; pipes and the like are no files, as reading them may never end.
+/// Every file with this extension, sorted. Links to folders are not followed, as they may form
+/// cycles; pipes and the like are skipped, as reading them may not end.
 pub(crate) fn files(folder: &Path, ending: &str, depth: usize) -> Result<Vec<PathBuf>, LoadError> {
     files_with(folder, &[ending], depth)
 }
 
-/// Every file with one of these endings, likewise.
+/// Every file with one of these extensions, likewise.
 pub(crate) fn files_with(
     folder: &Path,
     endings: &[&str],
@@ -291,7 +291,7 @@ pub(crate) fn text(path: &Path, most: usize) -> Result<Source, Mistake> {
     }
 }
 
-/// A path the way people and annotations write it.
+/// A path with forward slashes, as used in annotations.
 pub(crate) fn shown(path: &Path) -> String {
     let path = path.strip_prefix(".").unwrap_or(path);
     path.display().to_string().replace('\\', "/")

@@ -1,9 +1,8 @@
-//! The policies of a system, each with a code: what no catalog, no contract and no code of a
-//! service may do, whatever else is right with it.
+//! The policies of a system, each with a code: what no catalog, contract or code of a service may
+//! do.
 //!
-//! Facts come from two places. What the catalog declares is exact. Code is looked through, not
-//! understood: what stands there in so many words is found, what only running the program could
-//! tell is not, and is refused when the program runs.
+//! Declarations in the catalog are exact. Code is scanned as text, not parsed: literal occurrences
+//! are found; what only running the program could tell is not, and is refused at run time.
 
 mod chains;
 mod code;
@@ -22,7 +21,7 @@ use crate::{LoadError, Loaded};
 
 macro_rules! policies {
     ($($(#[$doc:meta])* $policy:ident = $code:literal,)*) => {
-        /// A policy. The codes never change their meaning; each has a page in `docs/errors`.
+        /// A policy. A code never changes its meaning; each has a page in `docs/errors`.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Policy { $($(#[$doc])* $policy,)* }
@@ -40,57 +39,57 @@ macro_rules! policies {
 }
 
 policies! {
-    /// A catalog, a schema or a contract that is wrong in itself.
+    /// An invalid catalog, schema or contract.
     Catalog = "CH2000",
     /// A topic that code or a consumer names and the catalog lacks.
     Unregistered = "CH2001",
-    /// A service publishes what belongs to another.
+    /// A service publishes an event of another service.
     NotOwner = "CH2002",
-    /// An event of no tenant, outside of the allow-list.
+    /// An event without a tenant, outside the allow-list.
     Untenanted = "CH2003",
-    /// A cross-tenant topic or reader outside of the register.
+    /// A cross-tenant topic or reader outside the register.
     CrossTenant = "CH2004",
     /// An AI event without provenance.
     Provenance = "CH2005",
-    /// An event without a key of its business intent, where the system demands one.
+    /// An event without an idempotency key, where the system requires one.
     IdempotencyKey = "CH2006",
-    /// A released contract changed in a way that needs a version, or that nobody could judge.
+    /// A released contract changed in a way that needs a new version, or that could not be decided.
     BreakingChange = "CH2007",
-    /// A consumer no longer gets what its contract says it reads.
+    /// A broken consumer contract.
     ConsumerContract = "CH2008",
-    /// Services that wait for services that wait for services.
+    /// A synchronous chain of calls that is too long.
     SynchronousChain = "CH2009",
-    /// A request or a reply that is dressed up as an event.
+    /// An event used as a request or a reply.
     RequestReply = "CH2010",
-    /// Code of a vendor outside of its adapter.
+    /// Vendor code outside its adapter.
     VendorCode = "CH2011",
-    /// A new version that is not published beside the one it replaces.
+    /// A new version that is not published together with the one it replaces.
     DualPublish = "CH2012",
 }
 
-/// Something that a policy forbids.
+/// A violation of a policy.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Offence {
-    /// Where.
+    /// The position.
     #[serde(flatten)]
     pub place: Place,
-    /// Which policy.
+    /// The policy.
     pub code: Policy,
     /// What is wrong, and what to do.
     pub message: String,
 }
 
-/// What was looked at, and what was found.
+/// The result of a check.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Findings {
-    /// How many files of code were looked through.
+    /// How many files of code were scanned.
     pub files: usize,
-    /// Everything that is forbidden, by file and line.
+    /// All offences, by file and line.
     pub offences: Vec<Offence>,
 }
 
-/// Holds a system to every policy. `gate` is its comparison with what was released, where
-/// there is something to compare with.
+/// Checks a system against every policy. `gate` is its comparison with the released contracts, if
+/// there is one.
 pub fn check(folder: &Path, loaded: &Loaded, gate: Option<&Gate>) -> Result<Findings, LoadError> {
     let mut found = Found::default();
     for mistake in &loaded.mistakes {
@@ -119,7 +118,7 @@ impl Found {
     }
 
     fn changed(&mut self, finding: &Finding, folder: &Path) {
-        // Mistakes and breaches are there already, under the code of their policy.
+        // Mistakes and breaches are already reported under the code of their policy.
         let known = Rule::ALL.iter().any(|rule| rule.as_str() == finding.rule)
             || finding.rule == "consumer-contract";
         if known || finding.severity == Severity::Note {

@@ -19,7 +19,7 @@ impl Protos {
         self.pool.as_ref()?.get_message_by_name(name)
     }
 
-    /// Compiles every file, as far as each goes.
+    /// Compiles every file, reporting errors per file.
     pub(crate) fn compile(folder: &Path, files: &[PathBuf], mistakes: &mut Vec<Mistake>) -> Self {
         if files.is_empty() {
             return Protos::default();
@@ -41,7 +41,7 @@ impl Protos {
         Protos { pool: Some(compiler.descriptor_pool()) }
     }
 
-    /// Checks that every event's message is there and has its ordering key.
+    /// Checks that every event's message exists and has its ordering key.
     pub(crate) fn check(&self, catalog: &Catalog, mistakes: &mut Vec<Mistake>) {
         for event in catalog.events() {
             let Encoding::Protobuf(name) = &event.encoding else { continue };
@@ -50,7 +50,8 @@ impl Protos {
                 mistakes.push(event.place.mistake(Rule::MissingSchema, message));
                 continue;
             };
-            // A constraint that nobody enforces must not look like one that somebody does.
+            // An unsupported constraint is a mistake: readers must be able to rely on every
+            // constraint they see.
             if let Err(unsupported) = Constraints::of(&message) {
                 mistakes.push(event.place.mistake(Rule::Constraint, unsupported.to_string()));
             }
@@ -64,7 +65,7 @@ impl Protos {
     }
 }
 
-/// The compiler says the position only in the debug form of its errors, as `file:line:column:`.
+/// The compiler reports the position only in the debug form of its errors, as `file:line:column:`.
 fn complaint(folder: &Path, file: &Path, error: &protox::Error) -> Mistake {
     let name = error.file().map_or_else(|| file.to_owned(), |name| folder.join(name));
     let mut place = Place::start(name.display().to_string());

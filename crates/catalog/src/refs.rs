@@ -1,4 +1,4 @@
-//! The references of a schema: inside its own document, without circles, of bounded size.
+//! The references of a schema: within its own document, acyclic, of bounded size.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,14 +10,14 @@ use crate::json::escape;
 /// The most references in one schema, which bounds how long they can be followed.
 const MAX_REFS: usize = 500;
 
-/// How many values a schema may unfold into. A few short lines can double themselves into
-/// millions.
+/// The maximum number of values that a schema may expand to. A few short lines can double
+/// themselves into millions.
 const MAX_VALUES: u64 = 100_000;
 
-/// How deep it may go, references followed. Validators and documents walk it by recursion.
+/// The maximum depth, references followed. Validators and the documentation recurse over it.
 const MAX_DEPTH: usize = 200;
 
-/// Complaints by the pointer they stand at.
+/// Errors by the pointer of their position.
 pub(crate) type Complaints = Vec<(String, Rule, String)>;
 
 /// Everything that is wrong with the references.
@@ -47,7 +47,7 @@ pub(crate) fn check(schema: &Value) -> Complaints {
             let message = format!("{key} is not used here; write a plain $ref");
             complaints.push((path.to_owned(), Rule::Schema, message));
         }
-        // Another base would change where the references behind it lead.
+        // A nested `$id` would change the base of the references after it.
         "$id" if path != "/$id" => {
             let message = "only the whole schema has an $id".to_owned();
             complaints.push((path.to_owned(), Rule::SchemaId, message));
@@ -81,8 +81,8 @@ pub(crate) fn check(schema: &Value) -> Complaints {
     complaints
 }
 
-/// The schema with every reference replaced by what it leads to, for documents that know no
-/// `$defs`. Only for schemas without complaints, which is what makes it end.
+/// The schema with every reference inlined, for documents without `$defs`. Terminates only for
+/// schemas without errors.
 pub(crate) fn inlined(schema: &Value) -> Value {
     let mut value = inline(schema, schema);
     if let Value::Object(object) = &mut value {
@@ -116,7 +116,7 @@ fn inline(value: &Value, root: &Value) -> Value {
 
 struct Unfold<'a> {
     schema: &'a Value,
-    /// Where each reference stands, and where it leads.
+    /// The position and target of each reference.
     local: &'a [(String, String)],
     known: BTreeMap<String, (u64, usize)>,
     open: Vec<String>,
@@ -124,8 +124,7 @@ struct Unfold<'a> {
 }
 
 impl Unfold<'_> {
-    /// How many values there are under a pointer, and how deep, with all that references there
-    /// lead to.
+    /// The number of values under a pointer and their depth, references included.
     fn extent(&mut self, pointer: &str) -> (u64, usize) {
         if let Some(extent) = self.known.get(pointer) {
             return *extent;
@@ -137,7 +136,7 @@ impl Unfold<'_> {
             else {
                 continue;
             };
-            // What only lies in $defs counts where something leads to it.
+            // Definitions in $defs count where a reference leads to them.
             if pointer.is_empty() && path.starts_with("/$defs/") {
                 continue;
             }
@@ -155,7 +154,7 @@ impl Unfold<'_> {
     }
 }
 
-/// How many values there are, and how deep, without following anything.
+/// The number of values and their depth, without following references.
 fn plain_extent(value: &Value) -> (u64, usize) {
     let inner: Vec<(u64, usize)> = match value {
         Value::Object(object) => object.values().map(plain_extent).collect(),

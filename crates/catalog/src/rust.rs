@@ -1,10 +1,10 @@
 //! Typed Rust payloads, generated from the schemas.
 //!
-//! Every event becomes a plain `serde` struct in the module of its service. An object or an
-//! enumeration inside of it becomes a type named after its field; the shape that most events
-//! share under a name is declared once, at the top, and the others carry their event's name too.
-//! Fields that a struct does not know are ignored, as readers are open. What a plain type cannot
-//! say (`oneOf`, `allOf` and their like) stays a `serde_json::Value`; the registry checks it.
+//! Every event becomes a plain `serde` struct in the module of its service. A nested object or
+//! enumeration becomes a type named after its field; the shape that most events share under a name
+//! is declared once, at the top, and the others are prefixed with their event's name. Unknown
+//! fields are ignored, as readers are open. What a plain type cannot express (`oneOf`, `allOf` and
+//! the like) stays a `serde_json::Value`, which the registry validates.
 
 mod names;
 mod shape;
@@ -19,10 +19,10 @@ use crate::Loaded;
 use names::{doc, field_name, type_name};
 use shape::{Field, Shape, Type};
 
-/// The width that the house's `rustfmt.toml` and Rust's own default have.
+/// The line width of this repository's `rustfmt.toml`, and Rust's default.
 const WIDTH: usize = 100;
 
-/// The source file of a system's payloads; the same for the same schemas.
+/// The source file of a system's payloads. The output is deterministic.
 pub fn source(loaded: &Loaded) -> String {
     let mut events: Vec<Payload<'_>> =
         loaded.catalog.events().filter_map(|event| Payload::of(event, loaded)).collect();
@@ -64,7 +64,7 @@ pub fn source(loaded: &Loaded) -> String {
     out
 }
 
-/// A way for the system's tests to try the types on examples by subject.
+/// A function for the system's tests to try the types on examples by subject.
 fn round_trip(out: &mut String, events: &[Payload<'_>]) {
     out.push_str(
         "\n#[cfg(test)]\npub(super) fn round_trip(\n    subject: &str,\n    \
@@ -90,7 +90,7 @@ fn round_trip(out: &mut String, events: &[Payload<'_>]) {
     out.push_str("        _ => Err(serde::de::Error::custom(\"no such subject\")),\n    }\n}\n");
 }
 
-/// An event with the type that its schema makes.
+/// An event with the type generated from its schema.
 struct Payload<'a> {
     event: &'a Event,
     name: String,
@@ -115,8 +115,8 @@ impl<'a> Payload<'a> {
     }
 }
 
-/// The shapes that have a name to themselves: of those under a name, the one that most events
-/// share; of equals the first.
+/// The shapes that get an unprefixed name: of those under a name, the one that most events share;
+/// of equals the first.
 fn shared(events: &[Payload<'_>]) -> BTreeMap<String, Shape> {
     let mut found: BTreeMap<String, Vec<(Shape, usize)>> = BTreeMap::new();
     for (field, shape) in events.iter().flat_map(|payload| payload.shape.inner()) {
@@ -140,11 +140,11 @@ fn shared(events: &[Payload<'_>]) -> BTreeMap<String, Shape> {
     shared
 }
 
-/// A place for types: the top of the file, or the module of a service.
+/// A scope for types: the top of the file, or the module of a service.
 struct Scope<'a> {
     shared: &'a BTreeMap<String, Shape>,
     indent: &'static str,
-    /// From here to the shared types.
+    /// The path from here to the shared types.
     path: &'static str,
 }
 
@@ -153,7 +153,7 @@ impl Scope<'_> {
         self.shared.get(&type_name(field)) == Some(shape)
     }
 
-    /// The name of the shape that lies in a field of a type.
+    /// The name of the shape in a field of a type.
     fn name(&self, holder: &str, field: &str, shape: &Shape) -> String {
         let name = type_name(field);
         let prefix = if self.is_shared(field, shape) { self.path } else { holder };
@@ -177,7 +177,7 @@ impl Scope<'_> {
         }
     }
 
-    /// Declares what lies in the fields of a type and is not shared, at any depth.
+    /// Declares the unshared shapes in the fields of a type, at any depth.
     fn declare_inner(&self, out: &mut String, holder: &str, shape: &Shape) {
         for field in shape.fields() {
             if let Some(inner) = field.kind.named()
@@ -382,7 +382,7 @@ fn snake_case(variant: &str) -> String {
     snake
 }
 
-/// A list on one line where it fits, else with one item per line, as `rustfmt` has it.
+/// A list on one line if it fits, else with one item per line, as `rustfmt` formats it.
 fn list(
     out: &mut String,
     indent: &str,

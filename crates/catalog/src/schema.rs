@@ -1,4 +1,4 @@
-//! The schema of one event, and everything that can be wrong with it.
+//! The schema of one event, and its mistakes.
 
 use chapar_core::catalog::{Mistake, Rule, Source};
 use jsonschema::{Draft, Validator};
@@ -8,7 +8,7 @@ use sha2::{Digest, Sha256};
 use crate::json::Spots;
 use crate::refs;
 
-/// The largest schema file, in bytes. A contract that nobody can read is none.
+/// The largest schema file, in bytes: a larger contract is unreadable for people.
 pub const MAX_SCHEMA: usize = 1024 * 1024;
 
 const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
@@ -18,13 +18,13 @@ const DRAFT: &str = "https://json-schema.org/draft/2020-12/schema";
 pub struct Schema {
     /// The document.
     pub value: Value,
-    /// The document as it was written.
+    /// The document as written.
     pub text: String,
     /// Its address without the hash, such as `schemas://reservation/booking/held/v1`.
     pub id: String,
     /// The SHA-256 of the file's bytes, in hexadecimal.
     pub sha256: String,
-    /// Its checker. Formats are checked, too: a time that is none is a mistake.
+    /// Its validator. Formats are validated too.
     validator: Validator,
 }
 
@@ -34,7 +34,7 @@ impl Schema {
         format!("{}#sha256-{}", self.id, self.sha256)
     }
 
-    /// What it says it is, in a sentence or two.
+    /// Its description.
     pub fn description(&self) -> &str {
         self.value.get("description").and_then(Value::as_str).unwrap_or_default()
     }
@@ -44,24 +44,24 @@ impl Schema {
         self.value.get("examples").and_then(Value::as_array).map_or(&[], Vec::as_slice)
     }
 
-    /// Why it refuses a payload; nothing where it does not.
+    /// Why it refuses a payload; none if it accepts it.
     pub fn refusals(&self, payload: &Value) -> Vec<String> {
         self.validator.iter_errors(payload).map(|error| error.to_string()).collect()
     }
 
-    /// The first thing it refuses of a payload: where, and why.
+    /// The first error in a payload: its position, and the reason.
     pub fn first_refusal(&self, payload: &Value) -> Option<(String, String)> {
         let error = self.validator.iter_errors(payload).next()?;
         Some((error.instance_path().as_str().to_owned(), error.to_string()))
     }
 
-    /// A checker of what producers write: fields that nobody declared are refused, too.
+    /// A validator for producers: undeclared fields are refused too.
     pub(crate) fn writer(&self) -> Option<Validator> {
         let options = jsonschema::options().with_draft(Draft::Draft202012);
         options.should_validate_formats(true).build(&chapar_compat::closed(&self.value)).ok()
     }
 
-    /// The schema for documents that know no `$defs` and no `$id`.
+    /// The schema for documents without `$defs` and `$id`.
     pub fn inlined(&self) -> Value {
         refs::inlined(&self.value)
     }
@@ -103,7 +103,7 @@ impl Check<'_> {
 
     fn document(&mut self, schema: &Value, id: &str, key: Option<&str>) -> Option<Validator> {
         for (pointer, byte) in std::mem::take(&mut self.spots.repeated) {
-            let message = format!("{pointer} stands there twice; only the last one would count");
+            let message = format!("{pointer} is declared twice; only the last one would count");
             self.mistakes.push(self.source.mistake(byte..byte, Rule::Syntax, message));
         }
         if !schema.is_object() {
@@ -119,7 +119,7 @@ impl Check<'_> {
         for error in meta.iter_errors(schema) {
             self.at(error.instance_path().as_str(), Rule::Schema, error.to_string());
         }
-        // A validator over circles or strangers might not come back.
+        // A validator might not terminate on cyclic or foreign references.
         if self.mistakes.len() > before {
             return None;
         }
@@ -185,7 +185,7 @@ pub(crate) fn syntax(source: &Source, error: &serde_json::Error) -> Mistake {
     let mut place = source.place(0);
     place.line = error.line().max(1);
     place.column = error.column().max(1);
-    // The position stands in front already.
+    // The position is already in front.
     let text = error.to_string();
     let message = text.split(" at line ").next().unwrap_or_default();
     place.mistake(Rule::Syntax, message)

@@ -1,10 +1,10 @@
-//! Commands that are not in this build: they start servers, and bring everything with them that tests need for it.
+//! Commands that are not in this build, because they depend on the test servers.
 
 use std::process::ExitCode;
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Whatever it was told.
+    /// Any arguments, ignored.
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
     _told: Vec<String>,
 }

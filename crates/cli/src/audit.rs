@@ -1,4 +1,4 @@
-//! `chapar audit`: who did what, when and why.
+//! `chapar audit`: the audit log of operator actions.
 
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use crate::output::{Format, bold, dim};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// The newest entries. Nobody can change one, nor take it away.
+    /// List the newest entries of the audit log, which is append-only.
     #[command(after_help = "\
 Examples:
   chapar audit list --store postgres://localhost/hotel
@@ -25,27 +25,27 @@ Examples:
 
 #[derive(Args)]
 pub(crate) struct List {
-    /// Of whom.
+    /// Only entries of this actor.
     #[arg(long, value_name = "NAME")]
     actor: Option<String>,
 
-    /// An action such as dead_letter.delete, or all of a sort, such as dead_letter.
+    /// Only this action, such as dead_letter.delete, or a group of actions, such as dead_letter.
     #[arg(long, value_name = "ACTION")]
     action: Option<String>,
 
-    /// What it was done to.
+    /// Only entries about this object.
     #[arg(long, value_name = "ID|NAME")]
     target: Option<String>,
 
-    /// Since: a time such as 2h ago, or 2026-03-01T12:00:00Z.
+    /// At or after this time: 2h for two hours ago, or 2026-03-01T12:00:00Z.
     #[arg(long, value_parser = moment, value_name = "TIME")]
     since: Option<Timestamp>,
 
-    /// Before.
+    /// Before this time.
     #[arg(long, value_parser = moment, value_name = "TIME")]
     until: Option<Timestamp>,
 
-    /// The most entries.
+    /// The maximum number of entries.
     #[arg(long, default_value_t = 50, value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=10_000))]
     limit: u64,

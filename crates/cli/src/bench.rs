@@ -1,4 +1,4 @@
-//! `chapar bench`: figures, measured side by side on this machine.
+//! `chapar bench`: benchmarks with interleaved contestants, on this machine.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -12,38 +12,38 @@ use crate::output::{Format, red};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Check a 1 KiB event, against the bare call of the JSON Schema validator.
+    /// Validate a 1 KiB event, compared with a bare call of the JSON Schema validator.
     #[command(after_help = "\
 Examples:
   chapar bench validate
   chapar bench validate --turn-ms 1000 --format json")]
     Validate(Validate),
-    /// Relay a backlog, against the bare client and against the relay as the seeds write it.
+    /// Relay a backlog, compared with the bare client and with the relays of the original systems.
     #[command(after_help = "\
 Examples:
   chapar bench relay
   chapar bench relay --events 200000 --rounds 2 --format json
   chapar bench relay --store postgres://localhost/empty --transport nats://localhost")]
     Relay(Relay),
-    /// Append in a business transaction, against the transaction alone.
+    /// Append in a business transaction, compared with the transaction alone.
     #[command(after_help = "\
 Examples:
   chapar bench append
   chapar bench append --turn-ms 1000 --rounds 2 --format json")]
     Append(Database),
-    /// From commit to the broker at a steady rate, against the transaction itself.
+    /// Latency from commit to the broker at a steady rate, compared with the transaction itself.
     #[command(after_help = "\
 Examples:
   chapar bench latency --rate 2000
   chapar bench latency --rate 500 --turn-ms 5000 --format json")]
     Latency(Latency),
-    /// Apply events in a consumer, against the same statements written by hand.
+    /// Apply events in a consumer, compared with the same statements written by hand.
     #[command(after_help = "\
 Examples:
   chapar bench consume
   chapar bench consume --turn-ms 1000 --rounds 2 --messages 100000 --format json")]
     Consume(Consume),
-    /// Publish and read over our adapter, against the bare client library.
+    /// Publish and read over an adapter, compared with the bare client library.
     #[command(after_help = "\
 Examples:
   chapar bench transport
@@ -52,13 +52,13 @@ Examples:
   chapar bench transport --transport pubsub://        a private emulator (feature pubsub)
   chapar bench transport --bytes 4096 --turn-ms 1000 --rounds 2")]
     Transport(Transport),
-    /// Preview a seek over a long log, against counting its rows.
+    /// Preview a seek over a long log, compared with counting its rows.
     #[command(after_help = "\
 Examples:
   chapar bench seek
   chapar bench seek --events 200000 --rounds 3 --format json")]
     Seek(SeekBench),
-    /// Look for dead letters among a million, and replay a hundred thousand of them.
+    /// Query a million dead letters, and replay a hundred thousand of them.
     #[command(after_help = "\
 Examples:
   chapar bench letters
@@ -68,19 +68,19 @@ Examples:
 
 #[derive(Args)]
 pub(crate) struct Letters {
-    /// An empty PostgreSQL database; a private server when none is given.
+    /// An empty PostgreSQL database [default: a private server].
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 
-    /// How many letters lie in the box.
+    /// The number of dead letters.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     letters: i64,
 
-    /// How many of them are replayed.
+    /// The number of letters to replay.
     #[arg(long, value_name = "N", default_value_t = 100_000)]
     replayed: i64,
 
-    /// How often each question is asked.
+    /// How often each query is run.
     #[arg(long, value_name = "N", default_value_t = 3,
         value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
@@ -92,16 +92,16 @@ pub(crate) struct Letters {
 
 #[derive(Args)]
 pub(crate) struct SeekBench {
-    /// How many events lie in the log.
+    /// The number of events in the log.
     #[arg(long, value_name = "N", default_value_t = 1_000_000,
         value_parser = clap::value_parser!(i64).range(1000..=100_000_000))]
     events: i64,
 
-    /// An empty PostgreSQL database; a private server when none is given.
+    /// An empty PostgreSQL database [default: a private server].
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 
-    /// How many rounds count.
+    /// The number of measured rounds.
     #[arg(long, value_name = "N", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
@@ -113,11 +113,11 @@ pub(crate) struct SeekBench {
 
 #[derive(Args)]
 pub(crate) struct Database {
-    /// An empty PostgreSQL database; a private server when none is given.
+    /// An empty PostgreSQL database [default: a private server].
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 
-    /// How many rounds count.
+    /// The number of measured rounds.
     #[arg(long, value_name = "N", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
@@ -134,7 +134,7 @@ pub(crate) struct Database {
 
 #[derive(Args)]
 pub(crate) struct Consume {
-    /// Over how many messages the memory is watched.
+    /// The number of messages over which memory is measured.
     #[arg(long, value_name = "N", default_value_t = 1_000_000,
         value_parser = clap::value_parser!(u64).range(1..=1_000_000_000))]
     messages: u64,
@@ -150,7 +150,7 @@ pub(crate) struct Latency {
         value_parser = clap::value_parser!(u64).range(16..=100_000))]
     rate: u64,
 
-    /// How long a round is, in milliseconds.
+    /// The length of a round, in milliseconds.
     #[arg(long, value_name = "MS", default_value_t = 20_000,
         value_parser = clap::value_parser!(u64).range(100..=600_000))]
     turn_ms: u64,
@@ -161,15 +161,15 @@ pub(crate) struct Latency {
 
 #[derive(Args)]
 pub(crate) struct Place {
-    /// An empty PostgreSQL database; a private server when none is given.
+    /// An empty PostgreSQL database [default: a private server].
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 
-    /// A NATS server; a private one when none is given.
+    /// A NATS server [default: a private one].
     #[arg(long, value_name = "URL")]
     transport: Option<String>,
 
-    /// How many rounds count.
+    /// The number of measured rounds.
     #[arg(long, value_name = "N", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,
@@ -181,11 +181,11 @@ pub(crate) struct Place {
 
 #[derive(Args)]
 pub(crate) struct Relay {
-    /// How many events wait.
+    /// The number of events in the backlog.
     #[arg(long, value_name = "N", default_value_t = 1_000_000)]
     events: i64,
 
-    /// How long each of the seeds' relays runs in each round, in seconds.
+    /// How long each relay of the original systems runs in each round, in seconds.
     #[arg(long, value_name = "S", default_value_t = 20)]
     naive_seconds: u64,
 
@@ -195,18 +195,18 @@ pub(crate) struct Relay {
 
 #[derive(Args)]
 pub(crate) struct Transport {
-    /// The broker: nats://host:port, kafka://host:port or pubsub://project; a private one when
-    /// nothing stands behind `//`, and a private NATS when none is given. What is made there is
-    /// taken away again.
+    /// The broker: nats://host:port, kafka://host:port or pubsub://project. With an empty host a
+    /// private server is started [default: a private NATS server]. Everything created on the broker
+    /// is deleted afterwards.
     #[arg(long, value_name = "URL")]
     transport: Option<String>,
 
-    /// How large a message is, without its headers.
+    /// The size of a message without its headers, in bytes.
     #[arg(long, value_name = "N", default_value_t = 1024,
         value_parser = clap::value_parser!(u64).range(1..=(512 << 10)))]
     bytes: u64,
 
-    /// How many rounds count.
+    /// The number of measured rounds.
     #[arg(long, value_name = "N", default_value_t = 5,
         value_parser = clap::value_parser!(u64).range(1..=100))]
     rounds: u64,

@@ -18,7 +18,7 @@ use crate::output::Format;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Report every mistake with its file and line; without a system, of all of them.
+    /// Report every mistake with file and line, of one system or of all.
     Check(Check),
     /// List the events: subject, owner, kind, retention, consumers.
     List(Target),
@@ -26,13 +26,13 @@ pub(crate) enum Command {
     Topics(Target),
     /// The subscriptions to create, named `<consumer-service>.<topic-short>.sub`.
     Subscriptions(Target),
-    /// Who may publish and read what.
+    /// Which service may publish and read which topic.
     Grants(Target),
     /// An AsyncAPI 3 document of the whole system.
     Asyncapi(Target),
-    /// A site to browse the events, into the folder of --out.
+    /// A documentation site of the events, written to the folder of --out.
     Docs(Target),
-    /// Who publishes to whom, as SVG.
+    /// A graph of which service publishes to which, as SVG.
     Graph(Target),
     /// The payloads as Rust types, generated from the schemas.
     #[command(after_help = "\
@@ -40,14 +40,14 @@ Examples:
   chapar catalog rust --system melmastoon --out systems/melmastoon/src/events/generated.rs
   chapar catalog rust --dir systems/melmastoon | diff - systems/melmastoon/src/events/generated.rs")]
     Rust(Target),
-    /// Who still reads an old version, and retire it once nobody does: 0 done, 1 refused.
+    /// Show which consumers still read an old version, and retire it: 0 done, 1 refused.
     #[command(after_help = cutover::EXAMPLES)]
     Cutover(cutover::Args),
 }
 
 #[derive(Args)]
 pub(crate) struct Where {
-    /// The system, a folder in `systems` under the root.
+    /// The system: a folder in `systems` under the root.
     #[arg(long, value_name = "NAME", conflicts_with = "dir")]
     pub(crate) system: Option<String>,
 
@@ -55,7 +55,7 @@ pub(crate) struct Where {
     #[arg(long, value_name = "PATH")]
     dir: Option<PathBuf>,
 
-    /// Where `systems` lies.
+    /// The folder that contains `systems`.
     #[arg(long, value_name = "PATH", default_value = ".")]
     root: PathBuf,
 }
@@ -69,7 +69,7 @@ pub(crate) struct Target {
     #[arg(long, value_enum)]
     format: Option<Format>,
 
-    /// Where to write instead of the standard output.
+    /// The file to write instead of stdout.
     #[arg(long, value_name = "PATH")]
     out: Option<PathBuf>,
 }
@@ -95,7 +95,7 @@ pub(crate) enum CheckFormat {
     Github,
 }
 
-/// What went wrong before anything could be checked; the exit code of a wrong usage.
+/// An error before anything could be checked; exits with the code for wrong usage.
 pub(crate) const USAGE: u8 = 2;
 
 pub(crate) fn run(command: Command) -> Result<ExitCode> {
@@ -128,7 +128,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         Command::Cutover(args) => cutover::run(&args),
         Command::Docs(target) => {
             let Some(folder) = target.out.clone() else {
-                eprintln!("{}", show::error("say with --out which folder the site goes into"));
+                eprintln!("{}", show::error("give --out FOLDER for the site"));
                 return Ok(ExitCode::from(USAGE));
             };
             with(&target, |loaded| {
@@ -167,7 +167,7 @@ fn run_check(check: &Check) -> Result<ExitCode> {
     Ok(if found { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
-/// Works on one system without mistakes.
+/// Runs a command on one system without mistakes.
 fn with(target: &Target, work: impl FnOnce(&Loaded) -> Result<()>) -> Result<ExitCode> {
     match flawless(&target.at) {
         Ok(loaded) => work(&loaded).map(|()| ExitCode::SUCCESS),
@@ -175,13 +175,13 @@ fn with(target: &Target, work: impl FnOnce(&Loaded) -> Result<()>) -> Result<Exi
     }
 }
 
-/// Loads one system without mistakes. What is wrong in a catalog must not end up in a broker.
+/// Loads one system without mistakes. A catalog with mistakes must not be applied to a broker.
 pub(crate) fn flawless(at: &Where) -> Result<Loaded, ExitCode> {
     let folder = match folders(at).as_deref() {
         Ok([folder]) => folder.clone(),
         Ok(several) => {
             let names: Vec<_> = several.iter().filter_map(|f| f.file_name()?.to_str()).collect();
-            return Err(usage(&format!("say --system: one of {}", names.join(", "))));
+            return Err(usage(&format!("give --system: one of {}", names.join(", "))));
         }
         Err(complaint) => return Err(usage(complaint)),
     };
@@ -195,7 +195,7 @@ pub(crate) fn flawless(at: &Where) -> Result<Loaded, ExitCode> {
     Ok(loaded)
 }
 
-/// The folders that are meant; never none.
+/// The selected folders; never empty.
 pub(crate) fn folders(at: &Where) -> Result<Vec<PathBuf>, String> {
     if let Some(folder) = &at.dir {
         return Ok(vec![folder.clone()]);
@@ -212,9 +212,10 @@ pub(crate) fn folders(at: &Where) -> Result<Vec<PathBuf>, String> {
                 None => Err(format!("there is no system {name:?}, only {}", names())),
             }
         }
-        None if all.is_empty() => {
-            Err(format!("{} holds no system; say --dir, or --root and --system", systems.display()))
-        }
+        None if all.is_empty() => Err(format!(
+            "{} holds no system; give --dir, or --root and --system",
+            systems.display()
+        )),
         None => Ok(all),
     }
 }
@@ -233,7 +234,7 @@ pub(crate) fn usage(complaint: &str) -> ExitCode {
     ExitCode::from(USAGE)
 }
 
-/// Writes JSON or a table, as asked.
+/// Writes JSON or a table.
 fn emit<T: Serialize>(target: &Target, data: &T, table: impl FnOnce() -> String) -> Result<()> {
     let default = if target.out.is_some() { Format::Json } else { Format::Text };
     let text = match target.format.unwrap_or(default) {
@@ -264,7 +265,7 @@ pub(crate) fn write_site(folder: &Path, site: &BTreeMap<String, String>) -> Resu
     Ok(())
 }
 
-/// To the standard output; whoever stops reading early has seen enough.
+/// To stdout; a reader that closes the pipe early is not an error.
 pub(crate) fn say(text: &str) -> Result<()> {
     match io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),

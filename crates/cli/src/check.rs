@@ -28,7 +28,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     at: Where,
 
-    /// What contracts are compared with: a bundle, where such a file is there, else a Git revision [default: the pull request's base, else the origin's main branch, else HEAD].
+    /// The released contracts to compare with: a bundle file, or a Git revision [default: the pull
+    /// request's base, else the origin's main branch, else HEAD].
     #[arg(long, value_name = "REVISION|FILE")]
     against: Option<String>,
 
@@ -36,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long, conflicts_with = "against")]
     alone: bool,
 
-    /// A subject whose events of the last 30 days all fit its tightened ranges and patterns.
+    /// A subject whose events of the last 30 days all match its tightened ranges and patterns.
     #[arg(long, value_name = "SUBJECT")]
     audited: Vec<String>,
 
@@ -55,7 +56,7 @@ enum Form {
     Github,
 }
 
-/// One system, and what was found in it.
+/// One system and its findings.
 struct Checked {
     loaded: Loaded,
     against: Option<String>,
@@ -103,7 +104,7 @@ fn checked(args: &Args) -> Result<Vec<Checked>> {
     Ok(checked)
 }
 
-/// The comparison with what was released; none where there is nothing to compare with.
+/// The comparison with the released contracts; none if there are none.
 fn compared(args: &Args, folder: &Path, loaded: &Loaded) -> Result<Option<(String, Gate)>> {
     if args.alone {
         return Ok(None);
@@ -111,7 +112,7 @@ fn compared(args: &Args, folder: &Path, loaded: &Loaded) -> Result<Option<(Strin
     let Some((root, name)) = home(folder) else {
         anyhow::ensure!(
             args.against.is_none(),
-            "{} is not a folder in `systems`, so there is nothing to compare it with; say --alone",
+            "{} is not a folder in `systems`, so there is nothing to compare it with; use --alone",
             folder.display()
         );
         return Ok(None);

@@ -10,20 +10,20 @@ use serde::{Deserialize, Serialize};
 use crate::push::Push;
 use crate::transport::{self, IN_THE_STORE, NatsConfig};
 
-/// The file that is read when none is named and it is there.
+/// The default file, if it exists.
 const DEFAULT_FILE: &str = "chapar.toml";
 
-/// What a configuration file may say. A field that is not there keeps its default.
+/// The content of a configuration file. A missing field has its default.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Config {
-    /// What `chapar up` does.
+    /// Options of `chapar up`.
     pub(crate) up: Up,
-    /// What `chapar relay` does.
+    /// Options of `chapar relay`.
     pub(crate) relay: Relay,
-    /// What `chapar push` does.
+    /// Options of `chapar push`.
     pub(crate) push: Push,
-    /// How NATS is used, where a transport is `nats://`.
+    /// Options of the transport `nats://`.
     pub(crate) nats: NatsConfig,
 }
 
@@ -35,15 +35,15 @@ pub(crate) struct Up {
     pub(crate) file: PathBuf,
     /// The store, instead of a file.
     pub(crate) store: Option<String>,
-    /// Where events go: `sql:` is the log in the store.
+    /// The transport; `sql:` is the log in the store.
     pub(crate) transport: String,
-    /// Where the console listens.
+    /// The address of the console.
     pub(crate) listen: String,
     /// Bookings per second.
     pub(crate) rate: f64,
-    /// Seconds after which a held booking without a room is given up.
+    /// Seconds after which a held booking without a room is cancelled.
     pub(crate) allocation_deadline_seconds: f64,
-    /// Makes the same traffic again.
+    /// The seed of the traffic.
     pub(crate) seed: u64,
 }
 
@@ -65,7 +65,7 @@ impl Default for Up {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Relay {
-    /// Where events go.
+    /// The transport.
     pub(crate) transport: String,
 }
 
@@ -76,7 +76,7 @@ impl Default for Relay {
 }
 
 impl Config {
-    /// Reads the named file, or `chapar.toml` if it is there, or nothing.
+    /// Reads the named file, or `chapar.toml` if it exists.
     pub(crate) fn load(file: Option<&Path>) -> Result<Self> {
         let file = match file {
             Some(file) => file,
@@ -90,7 +90,7 @@ impl Config {
         Ok(config)
     }
 
-    /// Refuses values that make no sense.
+    /// Refuses invalid values.
     pub(crate) fn check(self) -> Result<Self> {
         let up = &self.up;
         if !(up.rate.is_finite() && (0.0..=100_000.0).contains(&up.rate)) {
@@ -108,7 +108,7 @@ impl Config {
     }
 }
 
-/// `chapar config`: what is in force, as a file that could be written, but for its secrets.
+/// `chapar config`: the effective configuration as TOML, with secrets masked.
 pub(crate) fn print(mut config: Config) -> Result<ExitCode> {
     let store = config.up.store.iter_mut();
     let transports =

@@ -1,4 +1,4 @@
-//! `chapar consumers`: who consumes, who is to rest, and from where one goes on.
+//! `chapar consumers`: listing, pausing, resuming and seeking consumers.
 
 mod seek;
 
@@ -15,30 +15,30 @@ use crate::output::{Format, bold, dim, red};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// The consumers that have run on a store.
+    /// List the consumers that have run on a store.
     #[command(after_help = "\
 Examples:
   chapar consumers list --store postgres://localhost/hotel
   chapar consumers list --store sqlite:hotel.db --format json")]
     List(Target),
-    /// One consumer: what it reads, how far it is, and what waits in its boxes.
+    /// Show one consumer: its topics, its lag, its dead letters and parked events.
     #[command(after_help = "\
 Examples:
   chapar consumers show inventory-service.booking-held --store postgres://localhost/hotel")]
     Show(Show),
-    /// Set a consumer to another place of history; others do not notice.
+    /// Move a consumer's cursor back or forward; other consumers are not affected.
     #[command(after_help = seek::EXAMPLES)]
     Seek(seek::Args),
-    /// Let a consumer rest, in all its processes, within a second.
+    /// Pause a consumer, in all its processes, within a second.
     #[command(after_help = "\
 Examples:
   chapar consumers pause inventory-service.booking-held --store postgres://localhost/hotel \\
       --reason 'the stock table is being repaired, INC-42'
 
-What it has begun is finished. What comes meanwhile waits in the transport, so a pause must be
-shorter than the transport keeps events.")]
+Running work is finished. New events wait in the transport, so a pause must be shorter than the
+transport's retention.")]
     Pause(Decide),
-    /// Let a consumer go on.
+    /// Resume a paused consumer.
     #[command(after_help = "\
 Examples:
   chapar consumers resume inventory-service.booking-held --store postgres://localhost/hotel \\
@@ -48,7 +48,7 @@ Examples:
 
 #[derive(Args)]
 pub(crate) struct Show {
-    /// Its name, as `list` shows it.
+    /// The consumer's name, as `list` shows it.
     consumer: String,
 
     #[command(flatten)]
@@ -57,10 +57,10 @@ pub(crate) struct Show {
 
 #[derive(Args)]
 pub(crate) struct Decide {
-    /// Its name, as `list` shows it.
+    /// The consumer's name, as `list` shows it.
     consumer: String,
 
-    /// Why; it is written to the audit log.
+    /// The reason, for the audit log.
     #[arg(long, value_name = "TEXT")]
     reason: String,
 
@@ -145,18 +145,18 @@ async fn show(args: &Show) -> Result<ExitCode> {
         Format::Text => {
             println!("{}  of {}", bold(consumer), card.service);
             if append_only {
-                println!("append-only   it never goes back over what it has applied");
+                println!("append-only   it never applies events again");
             }
             match lag {
                 Some(lag) => println!("behind        {lag} events"),
-                None => println!("behind        only the broker knows"),
+                None => println!("behind        unknown; ask the broker"),
             }
             println!(
                 "dead letters  {}, with {} parked behind them",
                 card.dead_letters, card.parked
             );
             if let Some(since) = since {
-                println!("remembers     what it has applied since {since}");
+                println!("inbox         remembers applied events since {since}");
             }
             println!("last seen     {}", card.last_seen);
             if let (Some(reason), Some(at)) = (&card.paused, card.paused_at) {
@@ -188,12 +188,12 @@ async fn set(decide: &Decide, pause: bool) -> Result<ExitCode> {
         false => tx.conn().resume(consumer).await?,
     };
     if !changed {
-        let stands = if pause { "is paused already" } else { "is not paused" };
+        let stands = if pause { "is already paused" } else { "is not paused" };
         bail!("{consumer} {stands}");
     }
     let (action, outcome, then) = match pause {
-        true => ("consumer.pause", "paused", "it rests within a second"),
-        false => ("consumer.resume", "resumed", "it goes on within a second"),
+        true => ("consumer.pause", "paused", "it stops within a second"),
+        false => ("consumer.resume", "resumed", "it continues within a second"),
     };
     let actor = operator();
     let entry = AuditEntry { actor: &actor, action, target: consumer, reason, detail: "{}" };

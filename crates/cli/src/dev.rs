@@ -1,4 +1,4 @@
-//! `chapar dev`: what helps on one's own machine.
+//! `chapar dev`: tools for local development.
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -20,14 +20,14 @@ use crate::up::interrupted;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Take pushed events, check their signatures, and print what arrives.
+    /// Receive pushed events, verify their signatures, and print them.
     #[command(after_help = RECEIVE)]
     Receive(Receive),
 }
 
 #[derive(Args)]
 pub(crate) struct Receive {
-    /// Where to listen; port 0 takes a free one.
+    /// The address to listen on; port 0 chooses a free one.
     #[arg(long, default_value = "127.0.0.1:8080", value_name = "ADDRESS")]
     listen: String,
 
@@ -35,11 +35,11 @@ pub(crate) struct Receive {
     #[arg(long, env = "CHAPAR_PUSH_SECRET_FILE", value_name = "FILE")]
     secret_file: PathBuf,
 
-    /// Play a broken service: answer this to every event, or to those of --fail-every.
+    /// Simulate failures: answer this status to every event, or to those of --fail-every.
     #[arg(long, value_name = "CODE")]
     status: Option<u16>,
 
-    /// Play a broken service: fail every Nth event, with 500 unless --status says otherwise.
+    /// Simulate failures: fail every Nth event, with 500 unless --status is given.
     #[arg(long, value_name = "N")]
     fail_every: Option<u64>,
 
@@ -56,8 +56,8 @@ Examples:
   chapar dev receive --secret-file dev.secret --listen 127.0.0.1:0 --format json
 
 A forged signature, a replayed message, a changed body and a time that is off by more than five
-minutes get 401 with the reason. An event that came before gets 200 and is not applied again. What
-came before is forgotten when the command ends.";
+minutes get 401 with the reason. A duplicate gets 200 and is not applied again. The memory of past
+events ends with the command.";
 
 pub(crate) fn run(command: Command) -> Result<ExitCode> {
     let Command::Receive(args) = command;
@@ -83,7 +83,7 @@ async fn receive(args: Receive, trouble: Option<Trouble>) -> Result<ExitCode> {
     })?;
     let format = args.format;
     let receiver = Receiver::new(secrets(&args.secret_file)?, trouble, move |received| {
-        // Whoever reads this has gone away; the receiver goes on.
+        // A closed stdout does not stop the receiver.
         let _ = writeln!(std::io::stdout(), "{}", line(received, format));
     });
     let closing = CancellationToken::new();
@@ -130,12 +130,12 @@ fn line(received: &Received, format: Format) -> String {
             let more = if payload.chars().nth(MOST).is_some() { "…" } else { "" };
             text.push_str(&format!("  {tenant} {}  {cut}{more}", key.unwrap_or("-")));
         }
-        _ => text.push_str(&format!("  {bytes} bytes in no dialect that is known here")),
+        _ => text.push_str(&format!("  {bytes} bytes in an unknown dialect")),
     }
     if let Some(reason) = reason {
         text.push_str(&format!("  ({reason})"));
     }
-    // Whoever sends may write what a terminal takes for commands.
+    // Escape control characters: the sender could write terminal escape sequences.
     text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 

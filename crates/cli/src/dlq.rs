@@ -1,4 +1,4 @@
-//! `chapar dlq`: dead letters, from finding one to an empty box.
+//! `chapar dlq`: triage of dead letters.
 
 mod edit;
 mod replay;
@@ -19,7 +19,7 @@ use crate::output::Format;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// The letters in the box, newest first.
+    /// List the open dead letters, newest first.
     #[command(after_help = "\
 Examples:
   chapar dlq list --store sqlite:hotel.db
@@ -27,20 +27,20 @@ Examples:
       --error 'room 12 is taken' --since 2h
   chapar dlq list --store postgres://localhost/hotel --closed
 
-In --error every number and every quoted value stands for any.")]
+In --error a number or a quoted value matches any.")]
     List(List),
-    /// The letters by how they failed: the same consumer, topic, kind and error, whatever the ids.
+    /// Group the letters by consumer, topic, kind and error, ignoring ids.
     #[command(after_help = "\
 Examples:
   chapar dlq groups --store postgres://localhost/hotel
   chapar dlq groups --store postgres://localhost/hotel --tenant kabul-grand --format json")]
     Groups(Groups),
-    /// Everything that is known of a letter.
+    /// Show one letter with its message, headers and error.
     #[command(after_help = "\
 Examples:
   chapar dlq show 0198f2c4-5e6a-7b1c-8d2e-3f4a5b6c7d8e --store sqlite:hotel.db")]
     Show(Show),
-    /// Say what is behind letters, which decides on their replay.
+    /// Classify letters; the class decides whether they may be replayed.
     #[command(after_help = "\
 Examples:
   chapar dlq classify --group 5b1f3c0d9e8a7766 --as consumer-bug --reason 'INC-42' \\
@@ -50,13 +50,13 @@ Examples:
 
   schema-drift   producer and consumer disagree: replayed only after a fix is recorded
   consumer-bug   the handler is wrong: replayed only after a fix is recorded
-  vendor-outage  something outside was away: replayed freely
-  poison         states what cannot be: never replayed
-  none           as before anybody had looked
+  vendor-outage  a dependency was unavailable: always replayed
+  poison         states something impossible: never replayed
+  none           removes the class
 
-A fix with which a replay fails again is forgotten.")]
+When a replay fails, the recorded fix is removed.")]
     Classify(Classify),
-    /// Have letters delivered again, by their consumers and through their inbox.
+    /// Replay letters: their consumers apply them again, through the inbox.
     #[command(after_help = "\
 Examples:
   chapar dlq replay 0198f2c4-5e6a-7b1c-8d2e-3f4a5b6c7d8e --reason 'template added' --store sqlite:hotel.db
@@ -65,70 +65,70 @@ Examples:
       --store postgres://localhost/hotel
   chapar dlq replay --resume 1d0c5f9a7b3e2 --store postgres://localhost/hotel
 
-Each waits for its key's turn, and its followers are let go in order behind it. Ctrl-C stops it, and
-it says how to go on: none is left out and none is taken twice, also after a crash. What fails again
-goes back into the box. Ends with 0 when all were applied, else with 1.")]
+Each letter waits for its key's turn, and its followers are applied after it, in order. Ctrl-C stops
+the replay and prints how to resume it: no letter is skipped or taken twice, also after a crash. A
+letter that fails again is open again. Exit code: 0 if all were applied, else 1.")]
     Replay(replay::Replay),
-    /// Have an edited event delivered instead of one that cannot be.
+    /// Correct an event and replay it.
     #[command(after_help = "\
 Examples:
   chapar dlq show ID --payload --store sqlite:hotel.db > payload.json
   chapar dlq edit-and-replay ID --payload payload.json --profile melmastoon \\
       --contracts contracts.json --reason 'INC-42: the rate was in afghani' --store sqlite:hotel.db
 
-The event keeps its id, and the letter keeps the original. What is edited must fit the contract.")]
+The event keeps its id, and the letter keeps the original. The edited event must match the contract.")]
     EditAndReplay(edit::Edit),
-    /// Take letters out of the box and hold them for whoever looks into it; their followers go on.
+    /// Close letters and keep their events for investigation; their followers go on.
     #[command(after_help = "\
 Examples:
   chapar dlq quarantine --class poison --reason 'defect BOOK-311' --store postgres://localhost/hotel")]
     Quarantine(Close),
-    /// Take letters out of the box and erase their events; their followers go on.
+    /// Close letters and erase their events; their followers go on.
     #[command(after_help = "\
 Examples:
   chapar dlq delete 0198f2c4-5e6a-7b1c-8d2e-3f4a5b6c7d8e --reason 'signed off by compliance' \\
       --store postgres://localhost/hotel
 
-That it was there, and who deleted it and why, stays.")]
+The record of the letter stays, with who deleted it and why.")]
     Delete(Close),
 }
 
 #[derive(Args)]
 #[command(next_help_heading = "Which letters")]
 pub(crate) struct Filter {
-    /// Of a group, by its fingerprint as `groups` shows it.
+    /// Of this group, by its fingerprint as `groups` shows it.
     #[arg(long, value_name = "FINGERPRINT")]
     group: Option<String>,
 
-    /// Of a consumer.
+    /// Of this consumer.
     #[arg(long, value_name = "NAME")]
     consumer: Option<String>,
 
-    /// Of a topic.
+    /// Of this topic.
     #[arg(long, value_name = "TOPIC")]
     topic: Option<String>,
 
-    /// Of a tenant.
+    /// Of this tenant.
     #[arg(long, value_name = "TENANT")]
     tenant: Option<String>,
 
-    /// Of a kind: undecodable, schema_invalid, rule_violation, transient or timeout.
+    /// Of this kind: undecodable, schema_invalid, rule_violation, transient or timeout.
     #[arg(long, value_parser = kind, value_name = "KIND")]
     kind: Option<FailureKind>,
 
-    /// With this in the error; numbers and quoted values stand for any.
+    /// With this text in the error; numbers and quoted values match any.
     #[arg(long, value_name = "TEXT")]
     error: Option<String>,
 
-    /// Of a class: schema-drift, vendor-outage, poison or consumer-bug.
+    /// Of this class: schema-drift, vendor-outage, poison or consumer-bug.
     #[arg(long, value_parser = class, value_name = "CLASS")]
     class: Option<FailureClass>,
 
-    /// Last failed since: a time such as 2h ago, or 2026-03-01T12:00:00Z.
+    /// Last failed at or after this time: 2h for two hours ago, or 2026-03-01T12:00:00Z.
     #[arg(long, value_parser = moment, value_name = "TIME")]
     since: Option<Timestamp>,
 
-    /// Last failed before.
+    /// Last failed before this time.
     #[arg(long, value_parser = moment, value_name = "TIME")]
     until: Option<Timestamp>,
 }
@@ -142,7 +142,7 @@ pub(crate) struct Select {
     #[command(flatten)]
     filter: Filter,
 
-    /// Every letter in the box.
+    /// Every open letter.
     #[arg(long, conflicts_with = "ids")]
     all: bool,
 }
@@ -152,16 +152,16 @@ pub(crate) struct List {
     #[command(flatten)]
     filter: Filter,
 
-    /// The letters that were closed last, instead; without any filter.
+    /// List the letters closed last instead; takes no filters.
     #[arg(long)]
     closed: bool,
 
-    /// The most letters.
+    /// The maximum number of letters.
     #[arg(long, default_value_t = 50, value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=1000))]
     limit: u64,
 
-    /// Go on where the page before ended; it has said where.
+    /// Continue after the previous page, which printed this value.
     #[arg(long, value_name = "PLACE")]
     after: Option<String>,
 
@@ -174,7 +174,7 @@ pub(crate) struct Groups {
     #[command(flatten)]
     filter: Filter,
 
-    /// The most groups.
+    /// The maximum number of groups.
     #[arg(long, default_value_t = 50, value_name = "N",
         value_parser = clap::value_parser!(u64).range(1..=1000))]
     limit: u64,
@@ -185,18 +185,18 @@ pub(crate) struct Groups {
 
 #[derive(Args)]
 pub(crate) struct Show {
-    /// Its id, as `list` shows it.
+    /// The letter's id, as `list` shows it.
     id: String,
 
-    /// Only the payload, as JSON, to be edited.
+    /// Print only the payload, as JSON, for editing.
     #[arg(long, conflicts_with = "message")]
     payload: bool,
 
-    /// Only the message, byte for byte.
+    /// Print only the message, byte for byte.
     #[arg(long)]
     message: bool,
 
-    /// The system's profile, to find the payload in the message.
+    /// The system's profile, for decoding the message.
     #[arg(long, env = "CHAPAR_PROFILE", default_value = "melmastoon", value_name = "NAME|FILE")]
     profile: String,
 
@@ -209,19 +209,19 @@ pub(crate) struct Classify {
     #[command(flatten)]
     select: Select,
 
-    /// What is behind them.
+    /// The class.
     #[arg(long = "as", value_parser = class_or_none, value_name = "CLASS")]
     judged: ClassOrNone,
 
-    /// How it was mended, for schema-drift and consumer-bug.
+    /// How the cause was fixed, for schema-drift and consumer-bug.
     #[arg(long, value_name = "TEXT")]
     fix: Option<String>,
 
-    /// Why; it is written to the audit log.
+    /// The reason, for the audit log.
     #[arg(long, value_name = "TEXT", required_unless_present = "dry_run")]
     reason: Option<String>,
 
-    /// Only say what would be done.
+    /// Only show what would be done.
     #[arg(long)]
     dry_run: bool,
 
@@ -234,11 +234,11 @@ pub(crate) struct Close {
     #[command(flatten)]
     select: Select,
 
-    /// The note with which they are closed; it is written to the audit log.
+    /// The note stored with the closed letters, and written to the audit log.
     #[arg(long, value_name = "TEXT", required_unless_present = "dry_run")]
     reason: Option<String>,
 
-    /// Only say what would be done.
+    /// Only show what would be done.
     #[arg(long)]
     dry_run: bool,
 
@@ -296,10 +296,7 @@ async fn list(args: List) -> Result<ExitCode> {
     let letters = Letters::of(&open(&args.target).await?);
     let (found, next) = if args.closed {
         let filter = args.filter.means();
-        anyhow::ensure!(
-            filter.is_empty(),
-            "--closed shows all that were closed; leave filters out"
-        );
+        anyhow::ensure!(filter.is_empty(), "--closed takes no filters");
         (letters.closed(args.limit as usize).await?, None)
     } else {
         let (filter, after) = (args.filter.means(), args.after.as_deref());
@@ -379,7 +376,7 @@ async fn close(args: Close, erase: bool) -> Result<ExitCode> {
         true => letters.delete(&filter, by).await?,
         false => letters.quarantine(&filter, by).await?,
     };
-    said(&settled, args.target.format, what, "; what waited behind them goes on")
+    said(&settled, args.target.format, what, "; the events parked behind them go on")
 }
 
 async fn would(
@@ -402,7 +399,7 @@ async fn would(
 fn said(settled: &Settled, format: Format, what: &str, then: &str) -> Result<ExitCode> {
     match format {
         Format::Json => println!("{}", serde_json::to_string_pretty(settled)?),
-        Format::Text if settled.changed == 0 => eprintln!("nothing was {what}: no letter is meant"),
+        Format::Text if settled.changed == 0 => eprintln!("nothing was {what}: no letter matches"),
         Format::Text => {
             eprintln!("{what} {} of {} letters{then}", settled.changed, settled.selected);
         }
@@ -421,7 +418,7 @@ fn kind(text: &str) -> Result<FailureKind, String> {
     let name = text.replace('-', "_");
     KINDS.into_iter().find(|kind| kind.as_str() == name).ok_or_else(|| {
         let known: Vec<_> = KINDS.iter().map(|kind| kind.as_str()).collect();
-        format!("{text:?} is no kind of failure; use one of {}", known.join(", "))
+        format!("{text:?} is not a failure kind; use one of {}", known.join(", "))
     })
 }
 
@@ -429,7 +426,7 @@ fn class(text: &str) -> Result<FailureClass, String> {
     FailureClass::named(text).ok_or_else(|| {
         let known: Vec<_> =
             FailureClass::ALL.iter().map(|class| class.as_str().replace('_', "-")).collect();
-        format!("{text:?} is no class; use one of {}", known.join(", "))
+        format!("{text:?} is not a class; use one of {}", known.join(", "))
     })
 }
 
@@ -437,7 +434,7 @@ fn class_or_none(text: &str) -> Result<ClassOrNone, String> {
     if text == "none" { Ok(ClassOrNone(None)) } else { class(text).map(|c| ClassOrNone(Some(c))) }
 }
 
-/// A moment, or how long ago it was.
+/// A time, or how long ago.
 pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     if let Ok(at) = text.parse() {
         return Ok(at);

@@ -1,4 +1,4 @@
-//! `chapar envelope`: an event in a file or a pipe, read, converted and checked.
+//! `chapar envelope`: an event in a file or a pipe, decoded, converted and validated.
 
 mod print;
 mod wire;
@@ -18,13 +18,13 @@ use crate::output::{Format, dim, red};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Print every field of an event, in whatever dialect it is written.
+    /// Print every field of an event, in any dialect.
     #[command(after_help = SHOW)]
     Show(Show),
-    /// Write an event of one dialect in another.
+    /// Convert an event to another dialect.
     #[command(after_help = CONVERT)]
     Convert(Convert),
-    /// Check an event against every rule of its system.
+    /// Validate an event against the rules of its system.
     #[command(after_help = VALIDATE)]
     Validate(Validate),
 }
@@ -34,7 +34,7 @@ pub(crate) struct Show {
     #[command(flatten)]
     source: Source,
 
-    /// The dialect of the event; guessed from what it holds if not given.
+    /// The dialect of the event [default: detected].
     #[arg(long, value_enum, value_name = "DIALECT")]
     from: Option<Dialect>,
 
@@ -56,7 +56,7 @@ pub(crate) struct Convert {
     #[arg(long, value_enum, value_name = "DIALECT")]
     to: Dialect,
 
-    /// How headers are written, where that is not how they are read.
+    /// The spelling of headers when writing, if it differs from reading.
     #[arg(long, value_enum, value_name = "BINDING")]
     to_binding: Option<wire::BindingName>,
 
@@ -70,11 +70,11 @@ pub(crate) struct Validate {
     #[command(flatten)]
     source: Source,
 
-    /// The dialect of the event; guessed from what it holds if not given.
+    /// The dialect of the event [default: detected].
     #[arg(long, value_enum, value_name = "DIALECT")]
     from: Option<Dialect>,
 
-    /// The event's contract declares it thin: its payload may be of any size.
+    /// The event's contract declares it thin: its payload may have any size.
     #[arg(long)]
     thin: bool,
 
@@ -89,9 +89,9 @@ melmastoon, a `source` object or `partitionKey` learning. Lines of `ce-` or `ce_
 cloudevents-binary. Protobuf says nothing of itself: give --from meridian and --topic.
 
 The text shows numbers and the order of keys as they are in the payload. Fields that no dialect
-knows are listed as unknown; they travel along when the event is converted.
+knows are listed as unknown; they are kept when the event is converted.
 
-Exit status: 0 shown, 1 not an event of the dialect, 2 it could not be tried.
+Exit status: 0 shown, 1 not an event of the dialect, 2 wrong usage.
 
 Examples:
   chapar envelope show event.json
@@ -106,7 +106,7 @@ A meridian message is the bare Protobuf bytes; reading one needs --topic, and wr
 its topic on stderr. Its payload becomes JSON in melmastoon, learning and cloudevents, and stays
 Protobuf in cloudevents-binary.
 
-Exit status: 0 written, 1 the event cannot be read or written so, 2 it could not be tried.
+Exit status: 0 written, 1 the event cannot be decoded or encoded, 2 wrong usage.
 
 Examples:
   chapar envelope convert booking.json --from melmastoon --to cloudevents
@@ -118,20 +118,20 @@ const VALIDATE: &str = "\
 The rules are those of the dialect's own system unless --profile names another: melmastoon,
 learning and meridian have a profile of the same name, cloudevents is checked as invoicing.
 Every broken rule is listed, each with its code and its page in docs/errors/. With --topic the
-event must also be what that topic promises.
+event must also match that topic.
 
-Exit status: 0 valid, 1 invalid, 2 it could not be checked.
+Exit status: 0 valid, 1 invalid, 2 wrong usage.
 
 Examples:
   chapar envelope validate booking.json
   chapar envelope validate --profile our-system.toml --format json event.json
   chapar envelope validate --thin snapshot.json";
 
-/// Why a command did not do what it was asked to.
+/// Why a command failed.
 enum Trouble {
-    /// The event is at fault: exit status 1.
+    /// The event is invalid: exit status 1.
     Event(String),
-    /// The way it was asked for is at fault: exit status 2.
+    /// Wrong usage: exit status 2.
     Usage(String),
 }
 
@@ -194,7 +194,7 @@ fn convert(args: &Convert) -> Result<ExitCode, Trouble> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What `validate --format json` prints.
+/// The output of `validate --format json`.
 #[derive(Serialize)]
 struct Verdict {
     valid: bool,
@@ -204,7 +204,7 @@ struct Verdict {
     subject: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<String>,
-    /// Why it is no event of the dialect at all.
+    /// Why it cannot be decoded in this dialect.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     violations: Vec<Finding>,
@@ -268,7 +268,7 @@ fn finding(violation: &Violation) -> Finding {
     Finding { code, reason: violation.reason.clone(), page: format!("docs/errors/{code}.md") }
 }
 
-/// The verdict for people.
+/// The result as text.
 fn told(verdict: &Verdict, envelope: &Envelope, profile: &Profile) -> String {
     let subject = print::clean(&envelope.subject());
     if verdict.valid {
@@ -293,7 +293,7 @@ fn told(verdict: &Verdict, envelope: &Envelope, profile: &Profile) -> String {
     text
 }
 
-/// The name of a dialect as it is typed.
+/// The name of a dialect on the command line.
 fn name(dialect: Dialect) -> String {
     let value = dialect.to_possible_value();
     value.map_or_else(String::new, |value| value.get_name().to_owned())
@@ -315,7 +315,7 @@ fn print_json<T: Serialize>(value: &T) -> Result<(), Trouble> {
     print(format!("{text}\n").as_bytes())
 }
 
-/// Writes to stdout. A reader that has gone away has seen enough.
+/// Writes to stdout. A reader that closes the pipe early is not an error.
 fn print(bytes: &[u8]) -> Result<(), Trouble> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
@@ -330,7 +330,7 @@ fn note(text: &str) {
     say(&dim(&format!("note: {text}")));
 }
 
-/// Writes a line to stderr, or nowhere if nobody listens.
+/// Writes a line to stderr, and ignores a closed one.
 fn say(line: &str) {
     let _ = writeln!(io::stderr().lock(), "{line}");
 }

@@ -1,4 +1,4 @@
-//! `chapar find`: whatever somebody has in hand.
+//! `chapar find`: looks up any id.
 
 use std::process::ExitCode;
 
@@ -14,14 +14,14 @@ Examples:
   chapar find 'R-1234:held' --store sqlite:hotel.db --format json
 
 It looks for an event id, a correlation id, an aggregate id, an idempotency key, the key of a saga
-and the id of a dead letter. Exit code 1: nothing bears it.";
+and the id of a dead letter. Exit code 1: nothing found.";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to look for.
+    /// The id or key to look for.
     wanted: String,
 
-    /// The store: sqlite:FILE or postgres://user@host/database; can be given several times.
+    /// The store: sqlite:FILE or postgres://user@host/database; can be repeated.
     #[arg(
         long = "store",
         env = "CHAPAR_STORE",
@@ -52,7 +52,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                     println!("    {}", dim(&format!("{}, {at}; {}", finding.tenant, finding.next)));
                 }
                 if found.is_empty() {
-                    eprintln!("nothing bears {}", args.wanted);
+                    eprintln!("nothing found for {}", args.wanted);
                 }
             }
         }

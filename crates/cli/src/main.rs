@@ -45,11 +45,11 @@ struct Cli {
     #[command(subcommand)]
     command: Command,
 
-    /// The configuration file [default: chapar.toml, where it is there].
+    /// The configuration file [default: chapar.toml, if it exists].
     #[arg(long, global = true, env = "CHAPAR_CONFIG", value_name = "FILE")]
     config: Option<PathBuf>,
 
-    /// What to log to stderr: error, warn, info, debug, or a filter such as `chapar=debug`.
+    /// The log filter for stderr: error, warn, info, debug, or a filter such as `chapar=debug`.
     #[arg(long, global = true, env = "CHAPAR_LOG", default_value = "warn", value_name = "FILTER")]
     log: String,
 
@@ -64,76 +64,77 @@ Examples:
   chapar up --rate 50 --for 20s --format json
   chapar check                              every policy over every system of the repository
   chapar up --store postgres://localhost/hotel --transport nats://localhost
-  chapar envelope show event.json           an event, in whatever dialect it is written
+  chapar envelope show event.json           an event, in any dialect
   chapar migrate status --store postgres://localhost/orders";
 
 #[derive(Subcommand)]
 enum Command {
     /// Run the hotel's booking flow, with live traffic and a console.
     Up(up::Args),
-    /// Publish what services commit, in a process of its own.
+    /// Publish committed events to the transport, in a process of its own.
     Relay(relay::Args),
-    /// Hand events to a service in any language, over HTTP and signed.
+    /// Push events to a service in any language, over signed HTTP.
     Push(push::Args),
-    /// Hold systems, their contracts and their code to every policy: 0 fine, 1 not, 2 wrong usage.
+    /// Check systems, their contracts and their code against every policy: 0 fine, 1 not, 2 wrong
+    /// usage.
     #[command(after_help = check::EXAMPLES)]
     Check(check::Args),
-    /// Read, convert and check events in any dialect.
+    /// Decode, convert and validate events in any dialect.
     #[command(subcommand)]
     Envelope(envelope::Command),
-    /// Check a system's catalog of events, and generate what follows from it.
+    /// Check a system's event catalog, and generate topics, grants, documents and types from it.
     #[command(subcommand)]
     Catalog(catalog::Command),
-    /// Release the contracts of a system.
+    /// Compare and release the contracts of a system.
     #[command(subcommand)]
     Schema(schema::Command),
-    /// Set a transport up as the catalog asks, and see where it differs.
+    /// Compare a transport with the catalog, and set it up.
     #[command(subcommand)]
     Topology(topology::Command),
-    /// See what waits to be published, decide on what could not be, and publish again.
+    /// Show unpublished, parked and quarantined events, and republish.
     #[command(subcommand)]
     Outbox(outbox::Command),
-    /// See who consumes, and let a consumer rest, go on or go back.
+    /// List, show, seek, pause and resume consumers.
     #[command(subcommand)]
     Consumers(consumers::Command),
-    /// See what sagas wait for, try again what failed of one, or cancel it.
+    /// List, show, retry and cancel sagas.
     #[command(subcommand)]
     Sagas(sagas::Command),
-    /// See how read models stand, and build them again.
+    /// List and rebuild read models.
     #[command(subcommand)]
     Projections(projections::Command),
-    /// Show everything that one request has set in motion, with its times.
+    /// Show everything that one request set in motion, with its times.
     #[command(after_help = trace::EXAMPLES)]
     Trace(trace::Args),
     /// Find an event, correlation, aggregate, idempotency key, saga or dead letter.
     #[command(after_help = find::EXAMPLES)]
     Find(find::Args),
-    /// Follow events as they are published, without what is personal in them.
+    /// Follow events as they are published, with personal data removed.
     #[command(after_help = tail::EXAMPLES)]
     Tail(tail::Args),
-    /// Find, judge, mend and replay what failed for good.
+    /// Find, classify, fix, replay and close dead letters.
     #[command(subcommand)]
     Dlq(dlq::Command),
-    /// See who did what, when and why.
+    /// Show the audit log: who did what, when and why.
     #[command(subcommand)]
     Audit(audit::Command),
-    /// Bring a store's tables up to date.
+    /// Apply the migrations of a store.
     #[command(subcommand)]
     Migrate(migrate::Command),
-    /// What helps on one's own machine: a receiver of pushed events.
+    /// Tools for local development: a receiver of pushed events.
     #[command(subcommand)]
     Dev(dev::Command),
-    /// Measure what Chapar costs, side by side with doing without.
+    /// Benchmark Chapar against the same work without it.
     #[cfg(feature = "bench")]
     #[command(subcommand)]
     Bench(bench::Command),
-    /// Break everything on purpose, and see whether the promises hold.
+    /// Test the guarantees under faults.
     #[cfg(feature = "bench")]
     Torture(torture::Args),
-    /// Measure what Chapar costs, in a program that is built with --features bench.
+    /// Benchmark Chapar (only in a program built with --features bench).
     #[cfg(not(feature = "bench"))]
     Bench(absent::Args),
-    /// Break everything on purpose, in a program that is built with --features bench.
+    /// Test the guarantees under faults (only in a program built with --features bench).
     #[cfg(not(feature = "bench"))]
     Torture(absent::Args),
     /// A process of `torture`.

@@ -13,9 +13,9 @@ use crate::output::{Format, bold};
 pub(crate) enum Command {
     /// Print the SQL that `apply` would run.
     Plan(Target),
-    /// Apply what is missing; applied twice it does nothing.
+    /// Apply the pending migrations; does nothing if there are none.
     Apply(Target),
-    /// Say which migrations are applied and which are missing.
+    /// Show which migrations are applied and which are pending.
     Status(Target),
 }
 

@@ -1,4 +1,4 @@
-//! How things are said: colours only for people, formats for programs.
+//! Output formats, and colours on terminals.
 
 use std::io::IsTerminal;
 
@@ -13,7 +13,7 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Red on a terminal, plain elsewhere and where NO_COLOR is set.
+/// Red on a terminal, plain otherwise and if NO_COLOR is set.
 pub(crate) fn red(text: &str) -> String {
     painted(text, "31;1")
 }

@@ -1,4 +1,4 @@
-//! `chapar projections`: read models, and building them again.
+//! `chapar projections`: read models, and rebuilding them.
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -22,36 +22,36 @@ pub(crate) enum Command {
 Examples:
   chapar projections list --store postgres://localhost/hotel")]
     List(Target),
-    /// Build a read model again; the old one is served until the new one is complete.
+    /// Rebuild a read model; the old build is served until the new one is complete.
     #[command(after_help = "\
 Examples:
-  chapar projections rebuild bff-backoffice-service.arrivals --reason 'a bug is mended, INC-42' \\
+  chapar projections rebuild bff-backoffice-service.arrivals --reason 'bug fixed, INC-42' \\
       --store postgres://localhost/hotel
   chapar projections rebuild bff-backoffice-service.arrivals --from-snapshot --reason 'a slip' \\
       --store postgres://localhost/hotel
 
-The process that keeps it does the work. Ctrl-C ends only the watching.")]
+The process that keeps the read model does the work. Ctrl-C only stops watching.")]
     Rebuild(Rebuild),
-    /// Build a read model again, compare it with the one that is served, and throw it away.
+    /// Rebuild a read model, compare it with the served build, and discard it.
     #[command(after_help = "\
 Examples:
   chapar projections game-day bff-backoffice-service.arrivals --store postgres://localhost/hotel
 
-Exit code 1: they differ. Once a month is a good habit: it shows how long a rebuild takes before it
-is needed.")]
+Exit code 1: they differ. Run it about once a month: it shows how long a rebuild takes before one is
+needed.")]
     GameDay(GameDay),
 }
 
 #[derive(Args)]
 pub(crate) struct Rebuild {
-    /// Its name, as `list` shows it.
+    /// The read model's name, as `list` shows it.
     projection: String,
 
-    /// Begin with the last snapshot instead of with the first event.
+    /// Start from the last snapshot instead of the first event.
     #[arg(long)]
     from_snapshot: bool,
 
-    /// Why; it is written to the audit log.
+    /// The reason, for the audit log.
     #[arg(long, value_name = "TEXT")]
     reason: String,
 
@@ -61,10 +61,10 @@ pub(crate) struct Rebuild {
 
 #[derive(Args)]
 pub(crate) struct GameDay {
-    /// Its name, as `list` shows it.
+    /// The read model's name, as `list` shows it.
     projection: String,
 
-    /// Why; it is written to the audit log.
+    /// The reason, for the audit log.
     #[arg(long, value_name = "TEXT", default_value = "game day")]
     reason: String,
 
@@ -147,26 +147,26 @@ async fn build(name: &str, kind: BuildKind, reason: &str, target: &Target) -> Re
     let card = tokio::select! {
         card = watch => card?,
         () = stop.cancelled() => {
-            eprintln!("\nit goes on by itself; `chapar projections list` shows how far it is");
+            eprintln!("\nthe build continues; `chapar projections list` shows its progress");
             return Ok(ExitCode::from(130));
         }
     };
     let outcome = card.outcome.as_deref().unwrap_or_default();
     let took = card.micros.map_or(0.0, seconds);
     if outcome.starts_with("failed") {
-        bail!("{name} was not built, and the old one is served: {outcome}");
+        bail!("{name} was not rebuilt, and the old build is still served: {outcome}");
     }
     match (target.format, card.differences) {
         (Format::Json, _) => println!("{}", serde_json::to_string_pretty(&as_json(&card))?),
         (Format::Text, Some(0)) => {
-            println!("{name}: rebuilt in {took:.1} s from {} events, and the same", card.done);
+            println!("{name}: rebuilt in {took:.1} s from {} events, no differences", card.done);
         }
         (Format::Text, Some(some)) => {
             println!(
                 "{name}: rebuilt in {took:.1} s; {}",
                 red(&format!("{some} documents differ"))
             );
-            eprintln!("`chapar projections rebuild {name}` would serve the new ones");
+            eprintln!("`chapar projections rebuild {name}` serves the new documents");
         }
         (Format::Text, None) => {
             println!("{name}: {outcome} in {took:.1} s, {} documents", card.docs);
@@ -176,7 +176,7 @@ async fn build(name: &str, kind: BuildKind, reason: &str, target: &Target) -> Re
     Ok(if same { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Follows a build to its end, with a bar once it takes longer than two seconds.
+/// Follows a build to its end, with a progress bar once it takes longer than two seconds.
 async fn watch(store: &Store, name: &str) -> Result<ProjectionCard> {
     const PATIENCE: Duration = Duration::from_secs(15);
     let (began, watched) = (Instant::now(), std::io::stderr().is_terminal());

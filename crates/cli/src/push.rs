@@ -1,4 +1,4 @@
-//! `chapar push`: hands events to a service in any language, over HTTP.
+//! `chapar push`: pushes events to a service in any language, over HTTP.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -28,8 +28,8 @@ pub(crate) struct Args {
     #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
     store: String,
 
-    /// Where events come from: nats://host:port, pubsub://project, or `sql:` for the log in the
-    /// same store [default: sql:].
+    /// The transport: nats://host:port, kafka://host:port, pubsub://project, or `sql:` for the log
+    /// in the same store [default: sql:].
     #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL")]
     transport: Option<String>,
 
@@ -37,32 +37,32 @@ pub(crate) struct Args {
     #[arg(long, env = "CHAPAR_PROFILE", value_name = "NAME|FILE")]
     profile: String,
 
-    /// The released contracts that events must keep: a file, https://, gs:// or s3://.
+    /// The released contracts that events must match: a file, https://, gs:// or s3://.
     #[arg(long, env = "CHAPAR_CONTRACTS", value_name = "FILE|URL")]
     contracts: Option<String>,
 
-    /// The consumer's name, such as billing-service.bookings; what comes before the first point
-    /// is the service.
+    /// The consumer's name, such as billing-service.bookings; the part before the first dot is the
+    /// service.
     #[arg(long, value_name = "NAME")]
     subscription: Option<String>,
 
-    /// A topic to push; give it once for each.
+    /// A topic to push; can be repeated.
     #[arg(long, value_name = "TOPIC")]
     topic: Vec<String>,
 
-    /// The service: http://host:port or https://host, with a path before ours or none.
+    /// The service: http://host:port or https://host, optionally with a path prefix.
     #[arg(long, env = "CHAPAR_PUSH_TO", value_name = "URL")]
     to: Option<String>,
 
-    /// The file with the secret that the service shares; during a change both, one per line.
+    /// The file with the secret shared with the service; during a rotation both, one per line.
     #[arg(long, env = "CHAPAR_PUSH_SECRET_FILE", value_name = "FILE")]
     secret_file: Option<PathBuf>,
 
-    /// The most calls at once, each for a key of its own [default: 16].
+    /// The maximum number of concurrent calls, each for another key [default: 16].
     #[arg(long, value_name = "N")]
     calls: Option<usize>,
 
-    /// How many attempts an event gets, the first included [default: 7].
+    /// The maximum number of attempts per event, including the first [default: 7].
     #[arg(long, value_name = "N")]
     attempts: Option<u32>,
 
@@ -74,23 +74,23 @@ pub(crate) struct Args {
     #[arg(long, value_parser = duration, value_name = "TIME")]
     max_backoff: Option<Duration>,
 
-    /// How long a call may take [default: 30s].
+    /// The timeout of a call [default: 30s].
     #[arg(long, value_parser = duration, value_name = "TIME")]
     timeout: Option<Duration>,
 
-    /// What becomes of an event that failed for good [default: park-key].
+    /// The failure policy for an event that failed for good [default: park-key].
     #[arg(long, value_enum, value_name = "POLICY")]
     on_failure: Option<OnFailure>,
 
-    /// Give up the order of keys.
+    /// Push events without keeping the order of keys.
     #[arg(long)]
     unordered: bool,
 
-    /// Where /healthz, /readyz and /metrics answer; port 0 takes a free one.
+    /// The address of /healthz, /readyz and /metrics; port 0 chooses a free one.
     #[arg(long, env = "CHAPAR_LISTEN", default_value = "127.0.0.1:7072", value_name = "ADDRESS")]
     listen: String,
 
-    /// How long what is under way may take to finish after SIGTERM.
+    /// The time for running calls to finish after SIGTERM.
     #[arg(long, default_value = "35s", value_parser = duration, value_name = "TIME")]
     drain: Duration,
 }
@@ -103,25 +103,25 @@ Examples:
   chapar push --store sqlite:push.db --transport nats://nats:4222 --profile melmastoon \\
       --config billing.toml
 
-Each event is a POST to <URL>/internal/events/<topic without the system's name>, signed as Standard
-Webhooks says. 2xx: applied. 400, 410, 413, 415 and 422: a dead letter at once. Anything else: tried
-again, and then a dead letter. `chapar dev receive` is a receiver to try it with.
+Each event is a POST to <URL>/internal/events/<topic without the system's name>, signed according to
+Standard Webhooks. 2xx: applied. 400, 410, 413, 415 and 422: a dead letter at once. Anything else:
+retried, and then a dead letter. `chapar dev receive` is a receiver for trying it.
 
-A secret is made by: echo whsec_$(openssl rand -base64 32) > billing.secret
+Make a secret with: echo whsec_$(openssl rand -base64 32) > billing.secret
 
 Several processes of one subscription share its keys.";
 
-/// The names of the policies.
+/// The names of the failure policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum OnFailure {
-    /// Its key waits behind it.
+    /// A dead letter; later events of its key are parked.
     ParkKey,
-    /// Its key goes on.
+    /// A dead letter; its key goes on.
     SkipToDlq,
-    /// Its key goes on and is flagged.
+    /// A dead letter; its key goes on and is flagged.
     PassAndFlag,
-    /// Everything stops.
+    /// The subscription stops.
     Stop,
 }
 
@@ -129,7 +129,7 @@ pub(crate) enum OnFailure {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct Push {
-    /// Where events come from.
+    /// The transport.
     pub(crate) transport: String,
     /// The consumer's name.
     subscription: String,
@@ -139,7 +139,7 @@ pub(crate) struct Push {
     to: String,
     /// The file with its secret.
     secret_file: PathBuf,
-    /// The most calls at once.
+    /// The maximum number of concurrent calls.
     calls: usize,
     /// Attempts per event.
     attempts: u32,
@@ -147,11 +147,11 @@ pub(crate) struct Push {
     min_backoff_seconds: f64,
     /// The longest pause.
     max_backoff_seconds: f64,
-    /// How long a call may take.
+    /// The timeout of a call.
     timeout_seconds: f64,
-    /// What becomes of an event that failed for good.
+    /// The failure policy.
     on_failure: Option<OnFailure>,
-    /// Whether the order of keys is given up.
+    /// Whether events are pushed without keeping the order of keys.
     unordered: bool,
 }
 
@@ -175,7 +175,7 @@ impl Default for Push {
 }
 
 impl Push {
-    /// Flags before the file.
+    /// Flags override the file.
     fn under(mut self, args: &Args) -> Self {
         fn over<T>(place: &mut T, flag: Option<T>) {
             if let Some(flag) = flag {
@@ -198,7 +198,7 @@ impl Push {
         self
     }
 
-    /// Refuses what makes no sense; what is missing is said by the command that needs it.
+    /// Refuses invalid values; missing ones are reported by the command that needs them.
     pub(crate) fn check(&self) -> Result<()> {
         transport::check(&self.transport)?;
         for (name, value) in [

@@ -1,4 +1,4 @@
-//! `chapar sagas`: processes that span services, from outside.
+//! `chapar sagas`: inspecting, retrying and cancelling sagas.
 
 use std::process::ExitCode;
 
@@ -14,24 +14,24 @@ use crate::output::{Format, bold, dim, red};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// The newest sagas.
+    /// List the newest sagas.
     #[command(after_help = "\
 Examples:
   chapar sagas list --store postgres://localhost/hotel --outcome stuck
   chapar sagas list --store sqlite:hotel.db --saga booking --outcome open --format json")]
     List(List),
-    /// One saga: its history, what it waits for, the next deadline and what happens then.
+    /// Show one saga: its history, what it waits for, the next timer and what happens then.
     #[command(after_help = "\
 Examples:
   chapar sagas show booking R-1234 --store postgres://localhost/hotel")]
     Show(Which),
-    /// Deliver the dead letters of a saga's story again, and make its calls to the outside now.
+    /// Replay the dead letters of a saga, and run its pending effects now.
     #[command(after_help = "\
 Examples:
   chapar sagas retry booking R-1234 --store postgres://localhost/hotel \\
       --reason 'the lock vendor is back, INC-42'")]
     Retry(Decide),
-    /// Have a saga undo what it has done, and end.
+    /// Cancel a saga: run its undo steps and end it.
     #[command(after_help = "\
 Examples:
   chapar sagas cancel booking R-1234 --store postgres://localhost/hotel \\
@@ -39,26 +39,26 @@ Examples:
   chapar sagas cancel booking R-1234 --abandon --store postgres://localhost/hotel \\
       --reason 'undone by hand, INC-42'
 
-The program that runs the saga does it, as it has declared with App::on_cancel. With --abandon the
-saga just ends, and what is printed is left to people to undo.")]
+The program that runs the saga does it, as declared with App::on_cancel. With --abandon the saga just
+ends, and the steps to undo by hand are printed.")]
     Cancel(Cancel),
 }
 
 #[derive(Args)]
 pub(crate) struct List {
-    /// Only of this kind.
+    /// Only sagas of this kind.
     #[arg(long, value_name = "NAME")]
     saga: Option<String>,
 
-    /// Only in this state.
+    /// Only sagas in this state.
     #[arg(long, value_name = "STATE")]
     state: Option<String>,
 
-    /// Only with this outcome: open, stuck, completed, compensated or partial.
+    /// Only sagas with this outcome: open, stuck, completed, compensated or partial.
     #[arg(long, value_parser = ["open", "stuck", "completed", "compensated", "partial"])]
     outcome: Option<String>,
 
-    /// The most lines.
+    /// The maximum number of sagas.
     #[arg(long, default_value_t = 100, value_name = "N")]
     limit: u32,
 
@@ -68,10 +68,10 @@ pub(crate) struct List {
 
 #[derive(Args)]
 pub(crate) struct Which {
-    /// Its kind, as `list` shows it.
+    /// The kind of saga, as `list` shows it.
     saga: String,
 
-    /// Its key.
+    /// The saga's key.
     key: String,
 
     #[command(flatten)]
@@ -83,7 +83,7 @@ pub(crate) struct Decide {
     #[command(flatten)]
     which: Which,
 
-    /// Why; it is written to the audit log.
+    /// The reason, for the audit log.
     #[arg(long, value_name = "TEXT")]
     reason: String,
 }
@@ -93,7 +93,7 @@ pub(crate) struct Cancel {
     #[command(flatten)]
     decide: Decide,
 
-    /// End it without asking its program.
+    /// End it without running the program's undo steps.
     #[arg(long)]
     abandon: bool,
 }
@@ -224,7 +224,7 @@ fn print(view: &SagaView) {
         true if under_way => println!("{}", red("waits for an event; nothing else is armed")),
         true => println!("waits for nothing"),
         false if under_way => println!("waits for"),
-        false => println!("has ended; what waits in its story"),
+        false => println!("has ended; still pending"),
     }
     for waiting in &view.waits_for {
         println!("  {}", describe(waiting));
@@ -240,7 +240,7 @@ fn describe(waiting: &Waiting) -> String {
                 left => format!("due for {:.0} s", -left),
             };
             let then = match does {
-                None => red("no program has declared what happens then"),
+                None => red("no program has declared a handler for it"),
                 Some(d) if d.does.is_empty() => format!("{} handles it", d.service),
                 Some(d) => format!("then: {} ({})", d.does, d.service),
             };
@@ -283,7 +283,7 @@ async fn cancel(args: &Cancel) -> Result<ExitCode> {
             println!("{}", json!({ "outcome": outcome, "to_undo_by_hand": left }));
         }
         Format::Text if !args.abandon => {
-            eprintln!("{saga} {key} is being cancelled; `chapar sagas show` says how it went")
+            eprintln!("{saga} {key} is being cancelled; `chapar sagas show` shows the result")
         }
         Format::Text => {
             eprintln!("{saga} {key} has ended as partial");

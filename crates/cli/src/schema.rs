@@ -13,32 +13,35 @@ use clap::Subcommand;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Say whether a changed schema still fits: 0 compatible, 1 breaking or unknown, 2 unusable input.
+    /// Compare two versions of a schema: 0 compatible, 1 breaking or unknown, 2 unusable input.
     #[command(after_help = diff::EXAMPLES)]
     Diff(diff::Diff),
-    /// Say whether the working tree keeps what was released: 0 fine, 1 breaking or unknown, 2 unusable input.
+    /// Compare the working tree with the released contracts: 0 fine, 1 breaking or unknown, 2
+    /// unusable input.
     #[command(after_help = check::EXAMPLES)]
     Check(check::Check),
-    /// Check real events against the schemas of the working tree: 0 all fit, 1 not, 2 unusable input.
+    /// Validate real events against the schemas of the working tree: 0 all match, 1 not, 2 unusable
+    /// input.
     #[command(after_help = audit::EXAMPLES)]
     Audit(audit::Audit),
-    /// Put a system's contracts into one file that runtimes load.
+    /// Write a system's contracts to a bundle, the file that runtimes load.
     #[command(after_help = "\
 Examples:
   chapar schema bundle --system melmastoon --out contracts.json
   chapar schema bundle --system melmastoon --after released.json --out contracts.json
   chapar schema bundle --system melmastoon | sha256sum")]
     Bundle {
-        /// The system, a folder below `systems`.
+        /// The system: a folder in `systems`.
         #[arg(long, value_name = "NAME")]
         system: String,
-        /// Where `systems` lies.
+        /// The folder that contains `systems`.
         #[arg(long, value_name = "FOLDER", default_value = ".")]
         root: PathBuf,
-        /// The bundle released before: events of its schemas are still on the way and stay known.
+        /// The previously released bundle, whose schemas stay known because their events may be in
+        /// transit.
         #[arg(long, value_name = "FILE")]
         after: Option<PathBuf>,
-        /// Where the bundle goes, instead of stdout.
+        /// The file to write instead of stdout.
         #[arg(long, value_name = "FILE")]
         out: Option<PathBuf>,
     },
@@ -62,7 +65,7 @@ fn bundle(system: &str, root: &Path, after: Option<&Path>, out: Option<&Path>) -
             eprintln!("{mistake}");
         }
         eprintln!(
-            "nothing is released with mistakes; see `chapar catalog check --system {system}`"
+            "a catalog with mistakes cannot be released; see `chapar catalog check --system {system}`"
         );
         return Ok(ExitCode::FAILURE);
     }

@@ -23,32 +23,32 @@ Examples:
   chapar tail --topic 'melmastoon.reservation.*' --since 10m --format json \\
       --store postgres://localhost/hotel --transport nats://localhost --profile melmastoon
 
-Fields that the contracts mark as personal are not shown, nor are those that they do not know. Without
-a contract the payload is withheld. Ctrl-C ends it.";
+Fields that the contracts mark as personal or do not declare are not shown. Without a contract the
+payload is withheld. Ctrl-C stops it.";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Only this topic, or all that begin with what stands before a *; can be given several times.
+    /// Only this topic, or all topics with the prefix before a *; can be repeated.
     #[arg(long = "topic", value_name = "TOPIC")]
     topics: Vec<String>,
 
-    /// Only this tenant; can be given several times.
+    /// Only this tenant; can be repeated.
     #[arg(long = "tenant", value_name = "TENANT")]
     tenants: Vec<String>,
 
-    /// Begin so long ago, such as 10m, instead of now.
+    /// Start this long ago, such as 10m, instead of now.
     #[arg(long, value_parser = duration, value_name = "TIME")]
     since: Option<Duration>,
 
-    /// End after so many events.
+    /// Stop after this many events.
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 
-    /// The released contracts of the system; of a preset that brings its own, those.
+    /// The bundle with the contracts of the system [default: that of the preset, if it has one].
     #[arg(long, value_name = "FILE")]
     contracts: Option<PathBuf>,
 
-    /// Where the events are: nats://host:port, or `sql:` for the log in the same store.
+    /// The transport: nats://host:port, or `sql:` for the log in the same store.
     #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL",
         default_value = IN_THE_STORE)]
     transport: String,
@@ -97,7 +97,7 @@ async fn follow(args: &Args, config: &Config) -> Result<ExitCode> {
         };
         for event in next {
             if print(&event, args.target.format).is_err() {
-                // Whoever read has seen enough.
+                // A reader that closes the pipe early is not an error.
                 return Ok(ExitCode::SUCCESS);
             }
             shown += 1;
@@ -113,10 +113,10 @@ fn redaction(args: &Args, system: &str) -> Result<Redaction> {
         None if system == "melmastoon" => melmastoon::CONTRACTS.to_owned(),
         None => return Ok(Redaction::default()),
     };
-    Redaction::from_bundle(&bundle).context("--contracts is no released bundle of contracts")
+    Redaction::from_bundle(&bundle).context("--contracts is not a bundle")
 }
 
-/// The topics that are meant, those that are read where a pattern or nothing is given.
+/// The selected topics; patterns, or none at all, select among the topics that consumers read.
 fn topics(wanted: &[String], known: Vec<String>) -> Result<Vec<String>> {
     let mut topics = Vec::new();
     for wanted in wanted {
@@ -126,7 +126,7 @@ fn topics(wanted: &[String], known: Vec<String>) -> Result<Vec<String>> {
                 let before = topics.len();
                 topics.extend(known.iter().filter(|topic| topic.starts_with(begin)).cloned());
                 if topics.len() == before {
-                    bail!("nobody reads a topic that begins with {begin:?}; name it in full");
+                    bail!("no consumer reads a topic that begins with {begin:?}; name it in full");
                 }
             }
         }
@@ -154,7 +154,7 @@ fn print(event: &Shown, format: Format) -> std::io::Result<()> {
         (None, None) => writeln!(
             out,
             "    {}",
-            dim("payload withheld: no contract says what is personal in it")
+            dim("payload withheld: no contract says which fields are personal")
         ),
     }
 }

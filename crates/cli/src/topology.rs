@@ -1,4 +1,4 @@
-//! `chapar topology`: a transport as the catalog asks for it.
+//! `chapar topology`: compares a transport with the catalog, and sets it up.
 
 mod files;
 mod show;
@@ -22,13 +22,14 @@ use crate::up::process_name;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// Show how a transport differs from the catalog: 0 not at all, 1 it does, 2 could not be asked.
+    /// Show how a transport differs from the catalog: 0 no difference, 1 differences, 2 could not
+    /// be compared.
     #[command(after_help = PLAN)]
     Plan(Target),
-    /// Create and change what the catalog asks for: 0 all done, 1 something is left, 2 not begun.
+    /// Create and change what the catalog declares: 0 all done, 1 something is left, 2 not started.
     #[command(after_help = APPLY)]
     Apply(Target),
-    /// Terraform for Google Pub/Sub: topics, dead letters, subscriptions and who may use them.
+    /// Terraform for Google Pub/Sub: topics, dead letters, subscriptions and rights.
     #[command(after_help = files::TERRAFORM)]
     Terraform(files::Terraform),
     /// Topics and access lists for Kafka's own tools.
@@ -45,33 +46,34 @@ Examples:
   chapar topology plan --system melmastoon --transport nats://nats:4222 --format json
   chapar topology plan --system melmastoon --transport sql: --store postgres://localhost/hotel
 
-Exit code: 0 the transport is as the catalog asks, 1 something would be created or changed,
-2 the catalog, the options or the transport are at fault. What the catalog does not mention is
-listed, and counts only with --prune.";
+Exit code: 0 the transport matches the catalog, 1 something would be created or changed, 2 an error
+in the catalog, the options or the transport. Objects that the catalog does not declare are listed,
+and count only with --prune.";
 
 const APPLY: &str = "\
 Examples:
   chapar topology apply --system melmastoon --transport nats://operator@nats:4222
   chapar topology apply --system melmastoon --transport nats://operator@nats:4222 --prune
 
-Nothing is deleted without --prune; a shorter retention deletes messages, and needs it too. What
-the transport cannot change in place is left, with a word on what to do. At the end the plan is
-made again: exit code 0 if it is empty, 1 if something is left, 2 if nothing could be begun.";
+Nothing is deleted without --prune; a shorter retention deletes messages, and needs it too. What the
+transport cannot change in place is left, with a hint on what to do. At the end the plan is made
+again: exit code 0 if it is empty, 1 if something is left, 2 if nothing could be started.";
 
 #[derive(Args)]
 pub(crate) struct Target {
     #[command(flatten)]
     at: Where,
 
-    /// The transport: nats://host:port, or `sql:` for the log in --store.
+    /// The transport: nats://host:port, kafka://host:port, pubsub://project, or `sql:` for the log
+    /// in --store.
     #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL")]
     transport: String,
 
-    /// The store, where the transport is `sql:`.
+    /// The store, for the transport `sql:`.
     #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
     store: Option<String>,
 
-    /// Count what the catalog does not mention, and with `apply` delete it.
+    /// Count what the catalog does not declare as a difference, and delete it with `apply`.
     #[arg(long)]
     prune: bool,
 

@@ -1,4 +1,4 @@
-//! `chapar torture`: breaks everything on purpose, and judges what came of it.
+//! `chapar torture`: tests the guarantees under faults.
 
 use std::collections::BTreeSet;
 use std::process::ExitCode;
@@ -13,8 +13,8 @@ use crate::up::interrupted;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// A PostgreSQL database for this run alone: tables of the schema `rig` in it are dropped [default: a private
-    /// server].
+    /// A PostgreSQL database for this run alone; tables of the schema `rig` in it are dropped
+    /// [default: a private server].
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 
@@ -22,24 +22,24 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL")]
     transport: Option<String>,
 
-    /// How long faults happen, in seconds; what is on its way then may still arrive.
+    /// How long faults are injected, in seconds; events in flight then may still arrive.
     #[arg(long, default_value_t = 60.0, value_name = "N")]
     seconds: f64,
 
-    /// Makes the same schedule again [default: random, and reported].
+    /// The seed of the schedule [default: random, and reported].
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
 
-    /// What happens: all, none, or names with commas between.
+    /// The faults: all, none, or a comma-separated list.
     #[arg(long, default_value = "all", value_name = "LIST", value_parser = faults)]
     faults: Faults,
 
-    /// Runs a relay that is wrong by design instead of ours: sequence-cursor, skip-locked, xmin-horizon,
+    /// Run a wrong relay instead of ours: sequence-cursor, skip-locked, xmin-horizon,
     /// snapshot-xmax, mark-before-publish or lease-without-epoch.
     #[arg(long, value_name = "NAME")]
     mutant: Option<Mutant>,
 
-    /// Stop as soon as a promise is broken for good.
+    /// Stop as soon as a guarantee is broken for good.
     #[arg(long)]
     until_violation: bool,
 
@@ -48,7 +48,7 @@ pub(crate) struct Args {
     format: Format,
 }
 
-/// One value on the command line, though it is many.
+/// A newtype: clap would otherwise expect repeated options for a list.
 #[derive(Clone)]
 struct Faults(BTreeSet<Fault>);
 
@@ -61,13 +61,13 @@ Examples:
   chapar torture --seconds 60 --format json             everything, on private servers
   chapar torture --seconds 30 --faults kill-relay,crash-database --seed 7
   chapar torture --mutant sequence-cursor --until-violation
-                                                        a relay that loses events, and is caught
+                                                        a relay that loses events, and is detected
 
 Faults: kill-relay, kill-consumer, kill-writer, freeze-relay, freeze-consumer, crash-database, restart-broker,
 cut-broker, slow-broker, half-open-broker, lost-ack-broker, cut-database, slow-database, half-open-database,
 lost-ack-database, foreign-transaction, long-transactions, rollbacks, lock-order-races.
 
-Exits with 0 if every promise held and with 1 if one was broken. `kill -9` is the crash of a process, not a power cut.";
+Exits with 0 if every guarantee held and with 1 if one was broken. `kill -9` is a process crash, not a power cut.";
 
 pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if !(args.seconds.is_finite() && (1.0..=86_400.0).contains(&args.seconds)) {
@@ -107,7 +107,7 @@ pub(crate) fn work(worker: Worker) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Any number will do that people can type again.
+/// A random seed that is short enough to type.
 fn seed() -> u64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     u64::from(now.map_or(1, |now| now.subsec_nanos()) % 1_000_000)
@@ -115,9 +115,9 @@ fn seed() -> u64 {
 
 fn print_text(report: &Report) {
     let verdict = match report.verdict {
-        Verdict::Held => bold("every promise held"),
-        Verdict::Violated => red("a promise was broken"),
-        Verdict::Interrupted => bold("interrupted: nothing can be said"),
+        Verdict::Held => bold("every guarantee held"),
+        Verdict::Violated => red("a guarantee was broken"),
+        Verdict::Interrupted => bold("interrupted: no result"),
     };
     println!("{verdict} (seed {})", report.seed);
     for (name, count) in [

@@ -1,4 +1,4 @@
-//! `chapar trace`: everything that one request has set in motion.
+//! `chapar trace`: everything that one request set in motion.
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ Examples:
   chapar trace 0192f3a1-5c1e-7b5a-9d5e-0e2f5d7c9a10 --svg booking.svg --store sqlite:hotel.db
   chapar trace 0192f3a1-5c1e-7b5a-9d5e-0e2f5d7c9a10 --store postgres://a/orders --store postgres://b/billing
 
-Where services have stores of their own, give them all. `chapar find` tells the correlation of an
+If services have stores of their own, give all of them. `chapar find` shows the correlation of an
 event, a booking or an idempotency key.";
 
 #[derive(clap::Args)]
@@ -23,11 +23,11 @@ pub(crate) struct Args {
     /// The correlation id.
     correlation: String,
 
-    /// Draw it into this file.
+    /// Write a drawing to this SVG file.
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// The store: sqlite:FILE or postgres://user@host/database; can be given several times.
+    /// The store: sqlite:FILE or postgres://user@host/database; can be repeated.
     #[arg(
         long = "store",
         env = "CHAPAR_STORE",
@@ -53,7 +53,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         if let Some(file) = &args.svg {
             std::fs::write(file, story.to_svg())
                 .with_context(|| format!("cannot write {}", file.display()))?;
-            eprintln!("drawn into {}", file.display());
+            eprintln!("wrote {}", file.display());
         }
         match args.format {
             Format::Json => println!("{}", serde_json::to_string_pretty(&story.to_json())?),

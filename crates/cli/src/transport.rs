@@ -1,4 +1,4 @@
-//! Which transport carries the events, by its URL.
+//! Opening a transport by its URL.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,33 +18,33 @@ pub(crate) use chapar_transports::shown;
 /// The log in the store itself.
 pub(crate) const IN_THE_STORE: &str = "sql:";
 
-/// `[nats]`: what every process of a system must be given alike.
+/// `[nats]`: options that must be the same in every process of a system.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct NatsConfig {
-    /// Partitions of each stream, for ever.
+    /// Partitions of each stream. Cannot be changed later.
     pub(crate) partitions: u32,
     /// Replicas of each stream.
     pub(crate) replicas: usize,
-    /// Days that messages are kept.
+    /// Retention of messages, in days.
     pub(crate) retention_days: f64,
-    /// Seconds for which the server knows the id of a message.
+    /// The duplicate window in seconds, in which the server recognises the id of a message.
     pub(crate) duplicate_window_seconds: f64,
-    /// The server's monitoring address, to ask whether it syncs before it acknowledges.
+    /// The server's monitoring address, to check whether it syncs before it acknowledges.
     pub(crate) monitor: Option<String>,
     /// Tenants with a partition of their own.
     pub(crate) own_partitions: BTreeMap<String, u32>,
-    /// The service that this process is, on a server where each has its own rights.
+    /// The service of this process, on a server where each service has its own rights.
     pub(crate) service: Option<String>,
-    /// Whether `chapar topology` sets up a stream and a bucket for each service that reads.
+    /// Whether `chapar topology` sets up a stream and a bucket for each reading service.
     pub(crate) isolated: bool,
-    /// The authority that the server's certificate is of.
+    /// The certificate authority of the server.
     pub(crate) ca_file: Option<PathBuf>,
     /// The client's certificate.
     pub(crate) cert_file: Option<PathBuf>,
     /// Its key.
     pub(crate) key_file: Option<PathBuf>,
-    /// Credentials as `nsc` writes them.
+    /// A credentials file in the format of `nsc`.
     pub(crate) credentials_file: Option<PathBuf>,
     /// The seed of an nkey.
     pub(crate) nkey_file: Option<PathBuf>,
@@ -126,7 +126,7 @@ impl NatsConfig {
     }
 }
 
-/// Refuses a URL that names no transport, before anything is opened.
+/// Refuses a URL that is not a transport, before anything is opened.
 pub(crate) fn check(url: &str) -> Result<()> {
     if url == IN_THE_STORE {
         return Ok(());
@@ -138,8 +138,8 @@ pub(crate) fn check(url: &str) -> Result<()> {
     })
 }
 
-/// Opens a transport. `owner` names this process among others, `system` is what the topics of
-/// the system begin with.
+/// Opens a transport. `owner` identifies this process, `system` is the prefix of the system's
+/// topics.
 pub(crate) async fn open(
     url: &str,
     nats: &NatsConfig,
@@ -153,7 +153,7 @@ pub(crate) async fn open(
     broker(url, nats, owner, system).await
 }
 
-/// Opens a transport that is no store.
+/// Opens a transport other than the log in the store.
 pub(crate) async fn broker(
     url: &str,
     nats: &NatsConfig,
@@ -170,7 +170,7 @@ pub(crate) async fn broker(
     opened.with_context(|| format!("--transport {}", shown(url)))
 }
 
-/// The URL with its password, or its token, as `***`.
+/// The URL with its password or token as `***`.
 pub(crate) fn masked(url: &str) -> String {
     let hosts = url.rfind('@').unwrap_or(0);
     let end = url[hosts..].find('?').map_or(url.len(), |at| hosts + at);

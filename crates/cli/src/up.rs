@@ -27,7 +27,7 @@ use road::Road;
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The SQLite file that holds everything; made if it is not there [default: chapar.db].
+    /// The SQLite file, created if missing [default: chapar.db].
     #[arg(long, env = "CHAPAR_FILE", value_name = "PATH", conflicts_with = "store")]
     file: Option<PathBuf>,
 
@@ -35,12 +35,12 @@ pub(crate) struct Args {
     #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
     store: Option<String>,
 
-    /// Where events go: nats://host:port, pubsub://project, or `sql:` for the log in the store
-    /// [default: sql:].
+    /// The transport: nats://host:port, kafka://host:port, pubsub://project, or `sql:` for the log
+    /// in the store [default: sql:].
     #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL")]
     transport: Option<String>,
 
-    /// Where the console listens; port 0 takes a free one [default: 127.0.0.1:7070].
+    /// The address of the console; port 0 chooses a free one [default: 127.0.0.1:7070].
     #[arg(long, env = "CHAPAR_LISTEN", value_name = "ADDRESS")]
     listen: Option<String>,
 
@@ -48,15 +48,15 @@ pub(crate) struct Args {
     #[arg(long, env = "CHAPAR_RATE", value_name = "N", allow_negative_numbers = true)]
     rate: Option<f64>,
 
-    /// Stop by itself after this long, such as 20s or 5m [default: run until Ctrl-C].
+    /// Stop after this long, such as 20s or 5m [default: run until Ctrl-C].
     #[arg(long = "for", value_name = "TIME", value_parser = duration)]
     time: Option<Duration>,
 
-    /// Make the same traffic again [default: 1].
+    /// The seed of the traffic [default: 1].
     #[arg(long, env = "CHAPAR_SEED", value_name = "N")]
     seed: Option<u64>,
 
-    /// The form of the report at the end.
+    /// The format of the report at the end.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
 }
@@ -70,14 +70,14 @@ Examples:
   chapar up --transport kafka://localhost:9092       events over Kafka (feature kafka)
   chapar up --file /tmp/try.db --listen 127.0.0.1:0  a throw-away file and a free port
 
-Started again on the same file it carries on where it stopped. Ctrl-C stops it cleanly.";
+Started again on the same file, it continues where it stopped. Ctrl-C stops it cleanly.";
 
-/// How long the last events may take to arrive once no new ones are made.
+/// How long the last events may take to arrive after the traffic stops.
 const DRAIN: Duration = Duration::from_secs(30);
 const STOP: Duration = Duration::from_secs(10);
 
 impl Args {
-    /// Puts flags and environment on top of the file.
+    /// Applies flags and environment over the file.
     pub(crate) fn over(self, mut config: Config) -> Result<(Config, Option<Duration>, Format)> {
         let up = &mut config.up;
         if let Some(file) = self.file {
@@ -120,7 +120,7 @@ async fn up(config: Config, time: Option<Duration>, format: Format) -> Result<Ex
     let system = &chapar.profile().name;
     let transport = match carrier.as_str() {
         IN_THE_STORE => transport::open(carrier, &nats, &store, &owner, system).await?,
-        // A broker outlives us: who was killed and starts again is somebody else to it.
+        // A broker outlives this process: after a kill and a restart it must see another owner.
         _ => transport::open(carrier, &nats, &store, &process_name("up"), system).await?,
     };
     let hotel = melmastoon::Config {
@@ -181,7 +181,7 @@ async fn up(config: Config, time: Option<Duration>, format: Format) -> Result<Ex
     Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The store's URL, and the lock that keeps a second `up` off the same file.
+/// The store's URL, and the lock that prevents a second `up` on the same file.
 fn place(config: &Up) -> Result<(String, Option<File>)> {
     let url = match &config.store {
         Some(url) => url.clone(),
@@ -212,7 +212,7 @@ pub(crate) fn interrupted() -> CancellationToken {
         signal().await;
         cancel.cancel();
         signal().await;
-        eprintln!("stopped at once; what was under way is done again at the next start");
+        eprintln!("stopped at once; unfinished work is repeated at the next start");
         std::process::exit(130);
     });
     token
@@ -253,7 +253,7 @@ async fn traffic(generator: Generator, rate: f64, quiet: CancellationToken) -> R
     Ok(())
 }
 
-/// A name that no other process has, now or after a restart.
+/// A process name that is unique, also after a restart.
 pub(crate) fn process_name(role: &str) -> String {
     format!("{role}-{}-{}", std::process::id(), Timestamp::now().as_nanosecond())
 }
@@ -278,7 +278,7 @@ fn say(text: &str) {
     eprintln!("{text}");
 }
 
-/// Waits until nothing is on its way any more, but not for ever.
+/// Waits until nothing is in flight any more, with a limit.
 async fn settle(store: &Store, road: &Road, interrupted: &CancellationToken) {
     let hurried = interrupted.is_cancelled();
     let limit = if hurried { STOP } else { DRAIN };
@@ -295,7 +295,7 @@ async fn settle(store: &Store, road: &Road, interrupted: &CancellationToken) {
     }
 }
 
-/// Shows a line of figures while it runs; returns the longest outbox lag it saw, in seconds.
+/// Shows a line of figures while it runs; returns the longest outbox lag, in seconds.
 async fn watch(
     chapar: Chapar,
     metrics: Metrics,

@@ -60,7 +60,7 @@ fn the_relay_the_append_the_consumer_and_the_way_to_the_broker_are_measured_on_r
     assert_eq!(letters["applied"], 1000, "{letters}");
     assert_eq!((&letters["lost"], &letters["repeated"]), (&0.into(), &0.into()), "{letters}");
     for question in letters["questions"].as_array().unwrap() {
-        let nothing = question["asked"].as_str().unwrap().contains("nobody");
+        let nothing = question["asked"].as_str().unwrap().contains("no-such-tenant");
         assert_eq!(question["answers"] == 0, nothing, "{question}");
     }
     let append = report(&["append", "--turn-ms", "100"]);

@@ -81,11 +81,11 @@ fn a_flawless_house_passes_with_and_without_something_to_compare_with() {
 #[test]
 fn ch2000_mistakes_of_a_catalog_and_code_that_is_not_there() {
     let house = House::new();
-    declare(&house, "code = [\"nowhere\"]\ncalls = [\"nobody-service\"]");
+    declare(&house, "code = [\"nowhere\"]\ncalls = [\"unknown-service\"]");
     let found = offences(&house, &["--alone"], 1);
     assert_eq!(found[0].0, "CH2000 catalog/reservation-service.toml:3", "{found:?}");
     assert!(found[0].1.contains("there is no code at systems/toy/nowhere"), "{found:?}");
-    assert!(found[1].1.contains("no service \"nobody-service\""), "{found:?}");
+    assert!(found[1].1.contains("no service \"unknown-service\""), "{found:?}");
 }
 
 #[test]

@@ -35,7 +35,7 @@ fn a_consumer_is_paused_and_resumed(store: &str) {
     let output = decide("resume", name, "why not");
     assert_eq!(output.status.code(), Some(1));
     assert!(said(&output).contains("is not paused"), "{}", said(&output));
-    let output = decide("pause", "nobody", "why not");
+    let output = decide("pause", "no-such-consumer", "why not");
     assert!(said(&output).contains("`chapar consumers list` shows who has"), "{}", said(&output));
     let output = decide("pause", name, " ");
     assert!(said(&output).contains("--reason is empty"), "{}", said(&output));
@@ -43,7 +43,7 @@ fn a_consumer_is_paused_and_resumed(store: &str) {
     assert!(decide("pause", name, "INC-42").status.success());
     assert_eq!(list(store)[0]["paused"], "INC-42");
     let output = decide("pause", name, "INC-43");
-    assert!(said(&output).contains("is paused already"), "{}", said(&output));
+    assert!(said(&output).contains("is already paused"), "{}", said(&output));
     let output = chapar(&["consumers", "list", "--store", store]);
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(text.contains("paused since") && text.contains("INC-42"), "{text}");

@@ -1,4 +1,4 @@
-//! `chapar catalog cutover`: a version goes when nobody reads it, and the audit log knows.
+//! `chapar catalog cutover`: a version is retired when no consumer reads it, and this is audited.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 #[path = "gate/house.rs"]
@@ -34,7 +34,7 @@ fn cut_over(house: &House) {
     house.write(QUOTES, &file.replacen("\"analytics-service\"", "\"billing-service\"", 1));
 }
 
-/// Nobody is listed for the first version, which is a domain event then.
+/// The first version has no consumers, so it is a domain event.
 fn all_gone(house: &House) {
     let file = house.read(QUOTES).replacen("\"integration\"", "\"domain\"", 1);
     house.write(QUOTES, &file.replacen("consumers = [\"analytics-service\"]", "consumers = []", 1));
@@ -92,7 +92,10 @@ fn a_version_is_retired_only_after_its_readers_its_window_and_seven_silent_days(
     attached(&store, "analytics-service", 8);
     let (code, out, err) = run(&house, &[kept.as_slice(), &retire].concat());
     assert_eq!(code, 0, "{out}{err}");
-    assert!(out.contains("may be retired") && err.contains("take dual_publish off"), "{out}{err}");
+    assert!(
+        out.contains("may be retired") && err.contains("remove dual_publish from"),
+        "{out}{err}"
+    );
     let entries = audited(&store);
     assert_eq!(entries.len(), 1);
     assert_eq!(entries[0][..3], ["A. Lead", "catalog.retire", QUOTE]);
@@ -104,10 +107,10 @@ fn the_window_and_a_full_release_come_first() {
     all_gone(&house);
     let kept = ["--store", store.as_str()];
     assert_eq!(blockers(&house, &kept), [] as [&str; 0]);
-    assert!(blockers(&house, &[])[0].contains("no store was asked"));
+    assert!(blockers(&house, &[])[0].contains("active subscriptions are unknown"));
     let file = house.read(QUOTES);
     house.write(QUOTES, &file.replace("until = 2020-02-01", "until = 2999-01-01"));
-    assert_eq!(blockers(&house, &kept), ["both versions travel until 2999-01-01"]);
+    assert_eq!(blockers(&house, &kept), ["both versions are published until 2999-01-01"]);
     house.write(QUOTES, &file.replace("release = \"2\"", "release = \"3\""));
     assert!(blockers(&house, &kept)[0].contains("3 is not later than 3"));
     house.write(QUOTES, &file.replace("accepts = [2]", "accepts = [1, 2]"));
@@ -148,8 +151,8 @@ fn each_consumer_that_has_cut_over_is_recorded_once() {
     assert_eq!(run(&house, &["--retire", QUOTE, "--store", &store]).0, 2);
     assert_eq!(run(&house, &["--retire", QUOTE, "--by", "A. Lead"]).0, 2);
     let (code, _, err) = run(&house, &[&args[..], &["--retire", "no.such.v1"]].concat());
-    assert!(code == 2 && err.contains("nothing to retire"), "{err}");
-    // A store without tables, or none at all, has not said that nobody reads.
+    assert!(code == 2 && err.contains("cannot be retired"), "{err}");
+    // A store without tables, or none at all, is no proof that there are no readers.
     let empty = format!("sqlite:{}", house.folder.path().join("empty.db").display());
     let (code, _, err) = run(&house, &["--store", &empty]);
     assert!(code == 2 && err.contains("migrate"), "{err}");

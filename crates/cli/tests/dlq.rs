@@ -25,7 +25,7 @@ fn who() -> String {
     String::from_utf8(id.stdout).unwrap().trim().to_owned()
 }
 
-/// The commands on one store, as somebody at a terminal would give them.
+/// The commands on one store, as an operator would give them.
 struct Desk<'a> {
     store: &'a str,
 }
@@ -34,7 +34,7 @@ impl Desk<'_> {
     fn run(&self, args: &[&str]) -> Output {
         let mut command = Command::new(env!("CARGO_BIN_EXE_chapar"));
         command.args(args).args(["--store", self.store, "--format", "json"]);
-        command.stdin(Stdio::null()).env("USER", "somebody-else").output().unwrap()
+        command.stdin(Stdio::null()).env("USER", "another-operator").output().unwrap()
     }
 
     /// Runs what must go well; returns its answer.
@@ -104,7 +104,7 @@ impl Saboteur {
         Saboteur { hotel: melmastoon::backbone(store.clone()), store, runtime }
     }
 
-    /// A producer that nobody holds to the contract.
+    /// A producer without contract validation.
     fn break_the_contract(&self) {
         let tenant: Tenant = "kabul-grand".parse().unwrap();
         let (profile, dialect) = (self.hotel.profile().clone(), chapar::core::dialect::Melmastoon);
@@ -121,7 +121,7 @@ impl Saboteur {
         });
     }
 
-    /// Bytes that are no event, from nobody who writes to our outbox.
+    /// Bytes that are not an event, from a foreign producer.
     fn garble(&self, broker: Option<&str>) {
         let garbled = Outgoing {
             id: "0198f2c4-5e6a-7b1c-8d2e-3f4a5b6c7d8e".parse().unwrap(),
@@ -140,7 +140,7 @@ impl Saboteur {
         });
     }
 
-    /// Somebody who reads dead letters on the broker.
+    /// A reader of the copies of dead letters on the broker.
     fn reads_copies(&self, url: &str) -> Box<dyn Subscription> {
         let spec = SubscriptionSpec {
             name: "reader-of-dead-letters".into(),
@@ -332,7 +332,7 @@ fn a_bug_is_mended_and_replayed(desk: &Desk<'_>, saboteur: &Saboteur) {
     desk.well(&[&bug[..], &of_group, &["--fix", "restarted"]].concat());
     let again = replay(desk, &of_group);
     assert!(again["failed"].as_i64() >= Some(1) && again["applied"] == 0, "{again:#}");
-    assert_eq!(replay(desk, &of_group)["asked"], 0, "and must be mended anew");
+    assert_eq!(replay(desk, &of_group)["asked"], 0, "and needs a new fix");
     saboteur.add_the_template();
     desk.well(&[&bug[..], &of_group, &["--fix", "the template was added"]].concat());
     let mended = replay(desk, &of_group);
@@ -390,7 +390,7 @@ fn a_wrong_call_says_what_to_do() {
     for verb in ["replay", "quarantine", "delete"] {
         let said = desk.refused(&[&["dlq", verb], &reason[..]].concat());
         assert!(said.contains("CH3006") && said.contains("--all"), "{said}");
-        let said = desk.refused(&[&["dlq", verb, "nobody"], &reason[..]].concat());
+        let said = desk.refused(&[&["dlq", verb, "no-such-letter"], &reason[..]].concat());
         assert!(said.contains("CH3000") && said.contains("chapar dlq list"), "{said}");
         let empty = desk.refused(&["dlq", verb, "--all", "--reason", " "]);
         assert!(empty.contains("--reason is empty"), "{empty}");

@@ -18,7 +18,7 @@ fn every_rule_and_policy_has_a_page_and_the_index_lists_it() {
         let page = fs::read_to_string(folder.join(format!("{code}.md")));
         let page = page.unwrap_or_else(|error| panic!("docs/errors/{code}.md: {error}"));
         assert!(page.starts_with(&format!("# {code}: ")), "the title of {code}.md names the code");
-        for part in ["## What it means", "## Example", "## How to mend it"] {
+        for part in ["## What it means", "## Example", "## How to fix it"] {
             assert!(page.contains(part), "{code}.md lacks {part:?}");
         }
         assert!(index.contains(&format!("({code}.md)")), "the index lacks {code}");

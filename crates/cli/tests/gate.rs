@@ -22,7 +22,7 @@ fn what_did_not_change_and_what_was_added_passes() {
     schema["properties"]["agent"] = json!({ "type": "string" });
     house.schema(QUOTE_SCHEMA, &schema);
     assert_eq!(house.found(0), [format!("note field-added {QUOTE}")]);
-    // A new event is nobody's broken contract.
+    // A new event breaks no contract.
     let archived = "melmastoon.pricing.quote.archived.v1";
     house.add_event(QUOTES, &event(archived, "domain", "quoteId", "", ""));
     let mut schema = quote(1);
@@ -92,7 +92,7 @@ fn a_new_version_passes_beside_the_old_one_and_fails_without_its_deprecation() {
         house.found(1),
         [format!("breaking bump-without-dual-publish {}", QUOTE.replace("v1", "v2"))]
     );
-    // Deprecated, but nobody says how the old version goes on.
+    // Deprecated, but without dual publication of the old version.
     let house = House::new();
     house.bump(true);
     house.write(QUOTES, &house.read(QUOTES).replace(WINDOW, ""));
@@ -141,7 +141,7 @@ fn the_way_back_to_the_old_version_is_tried_on_every_example() {
     assert_eq!(mistakes(&format!("{moved}, {{ drop = \"/guest\" }}, {filled}")), "");
 
     let said = mistakes("{ turn = \"/a\" }");
-    assert!(said.contains("a step says one of rename, move, drop, default, constant"), "{said}");
+    assert!(said.contains("a step is one of rename, move, drop, default, constant"), "{said}");
     let said = mistakes("{ drop = \"guest\" }");
     assert!(said.contains("\"guest\" is not a JSON pointer"), "{said}");
     let short = file.replace("2027-02-14", "2027-02-13");
@@ -241,9 +241,9 @@ fn a_released_bundle_is_an_old_side_too() {
     fs::remove_file(house.path(QUOTE_SCHEMA)).unwrap();
     let (code, out, _) = house.check(&["--against", "released.json"]);
     assert!(code == 1 && out.contains("event-removed"), "{out}");
-    // A bundle that somebody edited is none.
+    // An edited bundle is refused.
     let released = house.folder.path().join("released.json");
-    let edited = fs::read_to_string(&released).unwrap().replace("nobody took", "no one took");
+    let edited = fs::read_to_string(&released).unwrap().replace("not taken", "never taken");
     fs::write(&released, edited).unwrap();
     let (code, _, err) = house.check(&["--against", "released.json"]);
     assert!(code == 2 && err.contains("was changed"), "{err}");

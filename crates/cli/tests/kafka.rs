@@ -206,8 +206,8 @@ fn a_wrong_address_is_refused_with_the_setting_that_is_wrong() {
     says("kafka://a?password=hunter2", &["--transport", "has no option", "password_file"]);
     says("kafka://me:hunter2@a?sasl=KERBEROS", &["sasl=KERBEROS", "SCRAM-SHA-256"]);
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let nobody = format!("kafka://{free}?timeout_seconds=2");
-    says(&nobody, &["--transport", &free.to_string(), "refused"]);
+    let unused = format!("kafka://{free}?timeout_seconds=2");
+    says(&unused, &["--transport", &free.to_string(), "refused"]);
     let missing = format!("kafka://{free}?ca=/no/such/ca.pem");
     says(&missing, &["option ca", "/no/such/ca.pem"]);
 }

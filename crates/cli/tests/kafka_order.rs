@@ -168,7 +168,7 @@ impl House {
     }
 
     /// Freezes a process in no transaction. In the middle of one it would keep its rows locked, and
-    /// whoever takes over could only wait, like the database itself.
+    /// its successor could only wait, like the database itself.
     async fn freeze(&self, process: &Process) {
         const OPEN: &str = "select count(*) from pg_stat_activity where state = 'idle in transaction' \
                             and datname = current_database()";

@@ -411,7 +411,7 @@ fn post(
     (status, answer)
 }
 
-/// What a receiver must turn away, whoever wrote it.
+/// What every receiver must reject.
 fn assert_turns_liars_away(address: &str) {
     let now = jiff::Timestamp::now().as_second();
     let body = br#"{"payload":{"n":0}}"#;

@@ -157,7 +157,7 @@ fn a_wrong_set_up_is_refused_at_the_start_with_words() {
     let (_, place) = store.rsplit_once('@').unwrap();
     let service = format!("postgres://{role}:x@{place}");
     let said = refused(&["--store", &service, "--profile", "melmastoon"]);
-    assert!(said.contains("cannot work for all tenants"), "{said}");
+    assert!(said.contains("does not see the rows of all tenants"), "{said}");
 }
 
 #[test]

@@ -51,11 +51,11 @@ fn a_plan_is_carried_out_once_and_then_empty() {
     assert_eq!(created, out(&plan).lines().count());
     let again = run("apply", &[]);
     assert_eq!((code(&again), out(&again).as_str()), (0, ""), "{}", err(&again));
-    assert!(err(&again).contains("is as the catalog asks"), "{}", err(&again));
+    assert!(err(&again).contains("matches the catalog"), "{}", err(&again));
     let plan = run("plan", &["--format", "json"]);
     assert_eq!((code(&plan), json(&plan)["differences"].as_array().unwrap().len()), (0, 0));
 
-    // Another number of partitions is nobody's to change under way.
+    // The number of partitions cannot be changed while running.
     let config = tempfile::tempdir().unwrap();
     let config = config.path().join("six.toml");
     std::fs::write(&config, "[nats]\npartitions = 6\nretention_days = 90\n").unwrap();
@@ -99,8 +99,8 @@ fn what_cannot_be_asked_is_no_difference() {
     says(&["plan", "--system", "spa", "--transport", "sql:"], "there is no system \"spa\"");
     says(&["plan", "--system", "melmastoon", "--transport", "amqp://x"], "names no transport");
     says(&["plan", "--system", "melmastoon"], "--transport");
-    let nobody = "nats://me:secret@127.0.0.1:1";
-    says(&["plan", "--system", "melmastoon", "--transport", nobody], "nats://127.0.0.1:1");
+    let unused = "nats://me:secret@127.0.0.1:1";
+    says(&["plan", "--system", "melmastoon", "--transport", unused], "nats://127.0.0.1:1");
 }
 
 #[test]

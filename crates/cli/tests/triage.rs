@@ -91,12 +91,12 @@ fn seek(hotel: &Hotel, transport: &[&str]) {
     assert!(!plain.contains('\u{1b}'), "no colours in a pipe: {plain}");
 
     let unasked = refused(&[&reapply[..], &["--reason", "x", "--format", "json"]].concat());
-    assert!(unasked.contains("say --yes"), "{unasked}");
+    assert!(unasked.contains("give --yes"), "{unasked}");
     let output = chapar(&[&base[..], &["--yes"]].concat());
     assert_eq!(output.status.code(), Some(2), "{}", said(&output));
-    let nobody =
-        refused(&["consumers", "seek", "nobody", "--to", "end", "--dry-run", store[0], store[1]]);
-    assert!(nobody.contains("no consumer nobody has run"), "{nobody}");
+    let unknown =
+        refused(&["consumers", "seek", "stranger", "--to", "end", "--dry-run", store[0], store[1]]);
+    assert!(unknown.contains("no consumer stranger has run"), "{unknown}");
     let nowhere = refused(&["consumers", "seek", FACTS, "--to", "yesterday", store[0], store[1]]);
     assert!(nowhere.contains("PARTITION:OFFSET"), "{nowhere}");
     assert_eq!(facts(hotel), before, "nothing was done so far");
@@ -196,7 +196,7 @@ fn follow(hotel: &Hotel, transport: &[&str]) {
     let store = ["--store", hotel.store()];
     let limit = Instant::now() + Duration::from_secs(30);
     while json(&["projections", "list", store[0], store[1]])[0]["documents"].as_i64() < Some(3) {
-        assert!(Instant::now() < limit, "nobody arrives");
+        assert!(Instant::now() < limit, "no guest arrives");
     }
     let missing =
         refused(&["projections", "rebuild", "nothing", "--reason", "x", store[0], store[1]]);

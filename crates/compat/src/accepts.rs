@@ -1,6 +1,7 @@
-//! A small evaluator: whether a schema accepts a value, or nothing where it does not know the keyword.
+//! A small evaluator: whether a schema accepts a value, or `None` if it does not know a keyword.
 //!
-//! It filters candidates and decides finite sets. What it says about a counterexample is never the last word.
+//! It filters candidates and decides finite sets. A counterexample is always confirmed by a
+//! validator.
 
 use std::cmp::Ordering;
 
@@ -10,7 +11,7 @@ use crate::facts::{Types, size};
 use crate::load::resolve;
 use crate::number::{Num, same};
 
-/// Keywords that decide and are not evaluated here.
+/// Keywords that restrict instances and are not evaluated here.
 const OPAQUE: [&str; 11] = [
     "pattern",
     "patternProperties",
@@ -113,7 +114,7 @@ fn number(map: &Map<String, Value>, value: Num) -> Option<bool> {
     }
     match map.get("multipleOf").and_then(Num::of) {
         None => Some(true),
-        // Fractions are left to the validator: it decides how they are rounded.
+        // Fractions are left to the validator, which decides how they are rounded.
         Some(step) => Some(value.as_int()? % step.as_int().filter(|step| *step != 0)? == 0),
     }
 }

@@ -41,7 +41,7 @@ impl<'a> Inclusion<'a> {
         holds & self.others(left, facts, part, right, at)
     }
 
-    /// A name that the left side does not declare and does not rule out may hold anything.
+    /// A name that the left side neither declares nor forbids may hold anything.
     fn anything(&mut self, member: &Case<'a>, schema: &'a Value, at: &At) -> bool {
         let mark = self.obstacles.len();
         if self.below(member, schema, at) {

@@ -1,8 +1,8 @@
-//! The two readings of one schema: what its writers may send and what its readers accept.
+//! The two copies of one schema: what its writers may send and what its readers accept.
 //!
-//! A producer is checked against the closed copy, where an object holds only what it declares. A reader validates
-//! open: it ignores what it does not know. Neither copy touches anything under `oneOf`, `not` or `if`, where closing
-//! or opening one branch could make another one match.
+//! A producer is validated against the closed copy, where an object holds only declared fields. A
+//! reader validates open: it ignores unknown fields. Neither copy changes anything under `oneOf`,
+//! `not` or `if`, where closing or opening one branch could make another one match.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use crate::load::{NAMED, escaped, percent_decoded, resolve};
 
-/// What writers are checked against: `unevaluatedProperties: false` wherever an object declares what it holds.
+/// The copy for writers: `unevaluatedProperties: false` wherever an object declares its fields.
 pub fn closed(root: &Value) -> Value {
     let copier = Copier { root, fixed: fixed(root), close: true };
     copier.location(root, "#")
@@ -24,7 +24,7 @@ pub(crate) fn open(root: &Value) -> Value {
 
 struct Copier<'a> {
     root: &'a Value,
-    /// References out of branches that must stay as they are.
+    /// References from branches that must not be changed.
     fixed: BTreeSet<String>,
     close: bool,
 }
@@ -51,7 +51,7 @@ impl Copier<'_> {
         }
         let mut copy = map.clone();
         for keyword in ["additionalProperties", "unevaluatedProperties"] {
-            // `true` is how many schemas spell the default; only a schema there is a statement about a map.
+            // `true` is how many schemas spell the default; only a schema there describes a map.
             let drop = if self.close { Value::Bool(true) } else { Value::Bool(false) };
             if copy.get(keyword) == Some(&drop) {
                 copy.remove(keyword);

@@ -19,7 +19,7 @@ use crate::table;
 /// Schemas after expansion of references; more than this is not compared.
 const HEAVIEST: u64 = 200_000;
 
-/// Findings of one direction; a rewritten schema needs no longer list.
+/// The maximum number of findings per direction.
 const MOST: usize = 1_000;
 
 /// Compares two schemas.
@@ -143,7 +143,8 @@ impl Sides {
             }
             _ if extensible => Severity::Note,
             (Severity::Audit, true) if request.kind == Kind::Bare => Severity::Breaking,
-            // A refuted inclusion was asked for; a note in the table does not make it hold.
+            // A refuted inclusion stays breaking; a note from the evolution table does not override
+            // it.
             (severity, true) => severity.max(if severity == Severity::Audit {
                 Severity::Audit
             } else {

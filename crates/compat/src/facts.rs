@@ -1,7 +1,8 @@
 //! What can be said about every value that a conjunction of schemas accepts.
 //!
-//! Facts are an over-approximation: a keyword that is not understood is left out, so whatever follows from the facts
-//! follows from the schemas. That makes them safe on the left of an inclusion and on both sides of a disjointness.
+//! Facts are an over-approximation: an unknown keyword is left out, so whatever follows from the
+//! facts follows from the schemas. That makes them sound on the left of an inclusion and on both
+//! sides of a disjointness.
 
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
@@ -12,7 +13,7 @@ use crate::load::resolve;
 use crate::members::closed_names;
 use crate::number::{Num, same};
 
-/// A set of instance types; numbers with a fraction are told apart from integers.
+/// A set of instance types; numbers with a fraction are distinguished from integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Types(pub(crate) u8);
 
@@ -231,7 +232,8 @@ impl<'a> Facts<'a> {
             Value::Object(map) => map,
             _ => return,
         };
-        // Leaving out the rest of a chain this long weakens the facts, which a right-hand side must not do unnoticed.
+        // Leaving out the rest of such a long chain weakens the facts; the right-hand side must
+        // know about it.
         if depth > 256 {
             self.cut = true;
             return;

@@ -1,8 +1,8 @@
 //! The proof: whether every value that the left side accepts is accepted by the right side.
 //!
-//! The left side is a [`Case`], a conjunction whose facts over-approximate it; the right side is taken apart keyword
-//! by keyword, and each keyword must follow from the facts. What does not follow is an [`Obstacle`], for which a
-//! counterexample is looked for elsewhere: this module only ever proves.
+//! The left side is a [`Case`], a conjunction whose facts over-approximate it; the right side is
+//! split keyword by keyword, and each keyword must follow from the facts. What does not follow is
+//! an [`Obstacle`], for which another module searches a counterexample: this module only proves.
 
 use serde_json::{Map, Value};
 
@@ -249,7 +249,7 @@ impl<'a> Inclusion<'a> {
             .iter_mut()
             .find(|known| known.cause == cause && known.at.pointer == at.pointer);
         match known {
-            // Another case of the same trouble may still be the one that shows it.
+            // Another case of the same obstacle may still be the one that shows it.
             Some(known) if known.cases.len() < 16 => known.cases.push((left.clone(), right)),
             Some(_) => {}
             None => self.obstacles.push(Obstacle::new(left.clone(), right, at.clone(), cause)),

@@ -4,7 +4,7 @@
 //! readers read old events. *Forward*: every event of the new schema is accepted by the old one. A verdict is
 //! [`Compatible`](Verdict::Compatible) only where that is proved, [`Breaking`](Verdict::Breaking) only with an event
 //! that an independent validator accepts on one side and refuses on the other, and [`Unknown`](Verdict::Unknown)
-//! everywhere else, with the reason. On top of that stand the evolution rules of the house, as a [`Policy`].
+//! everywhere else, with the reason. On top of that come evolution rules, as a [`Policy`].
 //!
 //! ```
 //! use chapar_compat::{Kind, Request, Schema, Verdict, diff};

@@ -60,7 +60,7 @@ impl Schema {
         &self.file
     }
 
-    /// A validator that does not share a line with the differ; formats are annotations.
+    /// A validator that shares no code with the differ; formats are annotations.
     pub(crate) fn validator(&self, root: &Value) -> Result<Validator, InputError> {
         let mut root = root.clone();
         if let Some(map) = root.as_object_mut() {
@@ -80,7 +80,7 @@ impl Schema {
     }
 }
 
-/// UTF-8 of a bearable size, without a byte order mark.
+/// UTF-8 of bounded size, without a byte order mark.
 pub(crate) fn text<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a str, InputError> {
     if bytes.len() > LARGEST {
         let reason =
@@ -126,7 +126,8 @@ pub(crate) fn percent_decoded(text: &str) -> Option<String> {
     String::from_utf8(bytes).ok()
 }
 
-/// Where keywords hold schemas, so that data (an `enum`, a `default`, an example) is never taken for one.
+/// The keywords that hold schemas, so that data (an `enum`, a `default`, an example) is never
+/// treated as one.
 pub(crate) const ONE: [&str; 12] = [
     "additionalProperties",
     "unevaluatedProperties",

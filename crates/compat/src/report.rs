@@ -13,7 +13,7 @@ pub enum Verdict {
     Compatible,
     /// Neither proved nor refuted.
     Unknown,
-    /// Refuted, or against a rule of the house.
+    /// Refuted, or against an evolution rule.
     Breaking,
 }
 

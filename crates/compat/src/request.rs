@@ -1,4 +1,4 @@
-//! What is asked.
+//! The request for a comparison.
 
 use crate::load::Schema;
 use crate::rules::Policy;
@@ -38,7 +38,7 @@ pub enum Kind {
     /// replay old ones. Full by default; an added enum value breaks readers that list the values, unless the schema
     /// they hold says `"x-extensible-enum": true`.
     Integration,
-    /// No rules of the house: only the inclusion. Full by default.
+    /// No evolution rules: only the inclusion. Full by default.
     Bare,
 }
 

@@ -89,7 +89,7 @@ rules! {
     TooLarge = "too-large", Unknown, Unknown;
 }
 
-/// What each rule means. Starts from the tables of the house; single rules can be set otherwise.
+/// The severity of each rule. Starts from the evolution tables; single rules can be overridden.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Policy {
     set: BTreeMap<(Rule, u8), Severity>,

@@ -1,4 +1,4 @@
-//! The counterexample: values at the place of an obstacle, put into whole instances, judged by validators.
+//! The search for a counterexample: values at the place of an obstacle, put into whole instances and validated.
 
 use std::collections::HashMap;
 
@@ -166,7 +166,7 @@ fn candidates(right_root: &Value, obstacle: &Obstacle<'_>) -> Vec<Value> {
             }
         }
     }
-    // Small things are read more easily.
+    // Smaller examples are easier to read.
     sure.truncate(64);
     sure.sort_by_key(|value| value.to_string().len());
     maybe.truncate(96);

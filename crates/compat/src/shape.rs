@@ -1,4 +1,4 @@
-//! How large a schema is once its references are followed, known before anyone follows them.
+//! The size of a schema with its references expanded, computed without expanding them.
 //!
 //! Thirty definitions that each mention the next one twice are a billion schemas. Weighing every definition once
 //! finds that in linear time, so neither the differ nor the validator ever walks it.

@@ -79,7 +79,7 @@ fn write(hir: &Hir, choice: usize, out: &mut String) -> bool {
                 if !write(&repetition.sub, choice, out) {
                     return false;
                 }
-                // An empty part repeated for ever stays empty.
+                // An empty part stays empty, however often it is repeated.
                 if out.len() == before {
                     return true;
                 }

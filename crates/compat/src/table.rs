@@ -1,8 +1,9 @@
-//! The rows of the evolution tables that inclusion cannot see.
+//! Evolution rules that inclusion cannot see.
 //!
-//! A reader that ignores what it does not know does not notice that an optional field is gone, a validator does not
-//! know that the same number now means cents, and a wider type is no obstacle for old events. The house forbids these
-//! all the same, so they are found by comparing what the two schemas declare.
+//! A reader that ignores unknown fields does not notice that an optional field is gone, a validator
+//! does not know that the same number now means cents, and a wider type is no obstacle for old
+//! events. These changes are forbidden anyway, so they are found by comparing what the two schemas
+//! declare.
 
 use std::collections::BTreeSet;
 

@@ -1,6 +1,7 @@
 //! Values that a schema probably accepts: small, at the edges, and different from each other.
 //!
-//! Nothing here is trusted. A value becomes a counterexample only after two validators agreed about it.
+//! Nothing here is trusted. A value becomes a counterexample only after two validators agree about
+//! it.
 
 use std::cell::Cell;
 

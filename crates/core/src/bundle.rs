@@ -8,7 +8,7 @@ use crate::convert::Conversion;
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Bundle {
-    /// The form of this file; this program writes and reads [`Bundle::FORMAT`].
+    /// The format of this file; this program writes and reads [`Bundle::FORMAT`].
     pub format: u32,
     /// The system.
     pub system: String,
@@ -26,36 +26,36 @@ pub struct Contract {
     pub subject: String,
     /// The only service that may publish it.
     pub owner: String,
-    /// It carries a reference instead of the facts, and may be large.
+    /// A thin event: it carries a reference instead of the facts, and may be large.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub thin: bool,
-    /// Why it should not be used any more.
+    /// Set if the event is deprecated: the reason.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deprecated: Option<String>,
     /// The full name of its message, where it is Protobuf.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// How it is published beside the version before, while both travel.
+    /// How it is published together with the previous version during dual publication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dual_publish: Option<DualPublish>,
-    /// Somebody reads several subjects of its aggregate, so that its place among them is stamped
-    /// on it where the transport does not keep the order between topics.
+    /// A consumer reads several subjects of its aggregate, so the relay stamps its order among them
+    /// if the transport does not keep order between topics.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub stamped: bool,
-    /// Its schema's address with the SHA-256 of its text.
+    /// The address of its schema, with the SHA-256 of its text.
     pub uri: String,
-    /// The addresses of earlier revisions of the same version. Their events are still on the
-    /// way, and the gate has seen to it that this schema reads them.
+    /// The addresses of earlier revisions of the same version. Their events may still be in
+    /// transit; the gate checked that this schema accepts them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub earlier: Vec<String>,
-    /// The schema, to the letter: the hash is of these bytes. Of a message it is the base64 of
-    /// the `FileDescriptorSet` with its file and everything imported there.
+    /// The schema, byte for byte as it was hashed. For a Protobuf message, the base64 of the
+    /// `FileDescriptorSet` with its file and all its imports.
     pub schema: String,
 }
 
 impl Contract {
-    /// Whether an event whose envelope names this schema can be read by this contract. An
-    /// address without a hash names no particular schema.
+    /// Whether an event whose envelope names this schema can be read with this contract. An address
+    /// without a hash names no particular schema.
     pub fn knows(&self, uri: &str) -> bool {
         !uri.contains("#sha256-")
             || self.uri == uri
@@ -63,21 +63,21 @@ impl Contract {
     }
 }
 
-/// The version that is published beside a newer one, from the same fact.
+/// The older version that is published together with a newer one, from the same fact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct DualPublish {
     /// The versioned subject of the older one.
     pub subject: String,
-    /// The way from the newer to the older.
+    /// The conversion from the newer version to the older.
     pub convert: Conversion,
 }
 
 impl Bundle {
-    /// The form that this program writes and reads.
+    /// The format that this program writes and reads.
     pub const FORMAT: u32 = 1;
 
-    /// Takes over what was released before: its schemas are earlier revisions of those here.
+    /// Takes over the schemas of the previous release as earlier revisions of those here.
     pub fn follow(&mut self, before: &Bundle) {
         for contract in &mut self.contracts {
             let Some(old) = before.contracts.iter().find(|old| old.subject == contract.subject)

@@ -18,7 +18,7 @@ use regex::Regex;
 
 use cel::Expression;
 
-/// The constraints of a message and of all that can lie inside of it.
+/// The constraints of a message and of all messages nested in it.
 #[derive(Debug)]
 pub struct Constraints {
     message: MessageDescriptor,
@@ -26,7 +26,7 @@ pub struct Constraints {
     rules: BTreeMap<String, MessageRules>,
 }
 
-/// A constraint that is not enforced, and therefore refused.
+/// A constraint that is not supported, and therefore refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{place}: the constraint {constraint} is not supported; remove it, or check it in the service"
@@ -44,7 +44,7 @@ pub struct Unsupported {
 pub struct Broken {
     /// The field, such as `lines[2].amount`.
     pub path: String,
-    /// What is asked for.
+    /// What the constraint requires.
     pub reason: String,
 }
 
@@ -64,7 +64,7 @@ struct FieldRules {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Ignore {
-    /// Only what has a presence and is not there.
+    /// Only for fields with presence that are not set.
     Absent,
     Zero,
     Always,
@@ -102,7 +102,7 @@ enum Bound {
     Gte,
 }
 
-/// A number or a point in time, to be compared with its like.
+/// A number or a time, compared with values of the same kind.
 #[derive(Debug, Clone, Copy, PartialEq, PartialOrd)]
 enum Number {
     Int(i128),
@@ -169,7 +169,7 @@ impl FieldRules {
             return Ok(());
         }
         let path = join(path, self.field.name());
-        // Without a presence this says whether it is the zero value.
+        // Without presence, this says whether it is the zero value.
         let set = message.has_field(&self.field);
         if self.required && !set {
             return Err(Broken { path, reason: "it must be set".into() });
@@ -251,7 +251,7 @@ impl Cel {
 
 impl Bound {
     fn holds(self, number: Number, limit: Number) -> bool {
-        // What cannot be compared, NaN among it, keeps no bound.
+        // A value that cannot be compared, such as NaN, breaks every bound.
         let Some(order) = number.partial_cmp(&limit) else { return false };
         match self {
             Bound::Lt => order == Ordering::Less,
@@ -317,7 +317,7 @@ fn is_uuid(text: &str) -> bool {
     text.len() == 36 && uuid::Uuid::try_parse(text).is_ok()
 }
 
-/// As HTML has it: a name of ordinary characters, and a host of labels.
+/// As in HTML: a local part of ordinary characters, and a host of labels.
 fn is_email(text: &str) -> bool {
     let Some((name, host)) = text.split_once('@') else { return false };
     let ordinary = |b: u8| b.is_ascii_alphanumeric() || b".!#$%&'*+/=?^_`{|}~-".contains(&b);

@@ -1,8 +1,8 @@
-//! Down-conversion: how an event of a new version becomes one of the version before.
+//! Down-conversion: converting an event of a new version to the previous version.
 //!
-//! While a producer publishes both, readers of the old version get what they know. The way from
-//! one to the other is data, so that a catalog can declare it, a check can try it on every
-//! example, and every runtime does the same.
+//! While a producer publishes both, readers of the old version get events they understand. The
+//! conversion is data, so that a catalog can declare it, a check can run it on every example, and
+//! every runtime does the same.
 //!
 //! ```
 //! use chapar_core::convert::Conversion;
@@ -21,11 +21,11 @@
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-/// The key of the metadata that names, on an event of an old version, the event of the new
-/// version that it was made from. A consumer takes both for one.
+/// The metadata key that names, on an event of an old version, the event of the new version that it
+/// was made from. A consumer treats both as one fact.
 pub const DUAL_PUBLISH_OF: &str = "dualPublishOf";
 
-/// The steps from one version to the one before, in their order.
+/// The steps from one version to the previous one, in order.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Conversion {
@@ -33,42 +33,41 @@ pub struct Conversion {
     pub steps: Vec<Step>,
 }
 
-/// One step. Places are JSON pointers through objects.
+/// One step. Positions are JSON pointers through objects.
 ///
-/// A step about something that is not there does nothing, except that `default` and `constant`
-/// put it there.
+/// A step on a missing field does nothing, except that `default` and `constant` add it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 #[allow(missing_docs, reason = "the fields are the words of the catalog's files")]
 pub enum Step {
-    /// Gives a field another name in the same object.
+    /// Renames a field within its object.
     Rename { rename: String, to: String },
-    /// Moves a field to another place.
+    /// Moves a field to another position.
     Move {
         #[serde(rename = "move")]
         from: String,
         to: String,
     },
-    /// Leaves a field out.
+    /// Removes a field.
     Drop { drop: String },
-    /// Fills in what is missing.
+    /// Sets a field that is missing.
     Default { default: String, value: Value },
-    /// Always says the same.
+    /// Sets a field to a fixed value.
     Constant { constant: String, value: Value },
 }
 
-/// Why an event has no form in the version before.
+/// Why an event cannot be expressed in the previous version.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{at} cannot be written: {before} is not an object")]
 pub struct ConvertError {
-    /// The place that was to be written.
+    /// The position to be written.
     pub at: String,
-    /// What stands in the way.
+    /// The value in the way, which is not an object.
     pub before: String,
 }
 
 impl Conversion {
-    /// The payload in the version before.
+    /// The payload in the previous version.
     pub fn apply(&self, payload: &Value) -> Result<Value, ConvertError> {
         let mut payload = payload.clone();
         for step in &self.steps {
@@ -98,7 +97,7 @@ impl Step {
         }
     }
 
-    /// The places it is about, for whoever checks their spelling.
+    /// The positions it refers to, so that a caller can check their spelling.
     pub fn pointers(&self) -> Vec<&str> {
         match self {
             Step::Rename { rename, .. } => vec![rename],
@@ -121,7 +120,7 @@ fn take(payload: &mut Value, at: &str) -> Option<Value> {
     payload.pointer_mut(parent)?.as_object_mut()?.remove(&plain(name))
 }
 
-/// Puts a value, and the objects around it where there are none.
+/// Sets a value, and creates the objects around it where they are missing.
 fn put(payload: &mut Value, at: &str, value: Value) -> Result<(), ConvertError> {
     let mut names: Vec<String> = at.split('/').skip(1).map(plain).collect();
     let last = names.pop().unwrap_or_default();

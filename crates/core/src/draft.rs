@@ -10,7 +10,7 @@ use crate::port::{Clock, Ids};
 use crate::profile::{IdempotencyRule, Profile};
 use crate::rules::{self, Violations};
 
-/// A typed event: a payload that knows its subject and its aggregate.
+/// A typed event: a payload with its subject and its aggregate.
 ///
 /// `#[derive(Event)]` of the crate `chapar` implements it; by hand it looks like this:
 ///
@@ -45,9 +45,9 @@ pub trait Event: Serialize {
     /// The aggregate it is about.
     fn aggregate_id(&self) -> String;
 
-    /// A key that is the same whenever the same business intent is carried out again.
+    /// The idempotency key: the same text whenever the same business intent is repeated.
     ///
-    /// A system whose profile demands idempotency keys refuses the event without one.
+    /// A system whose profile requires idempotency keys refuses an event without one.
     fn intent(&self) -> Option<String> {
         None
     }
@@ -89,10 +89,10 @@ impl IntoDraft for Draft {
     }
 }
 
-/// An event on its way to being appended.
+/// An event that is not sealed yet.
 ///
-/// What is mandatory is an argument of [`Draft::new`]; everything else has a default or comes
-/// from the [`Profile`] and the producing service when the draft is [sealed](Draft::seal).
+/// Mandatory fields are arguments of [`Draft::new`]; all others have a default or come from the
+/// [`Profile`] and the producing service when the draft is [sealed](Draft::seal).
 #[derive(Debug, Clone)]
 #[must_use = "a draft does nothing until it is appended"]
 pub struct Draft {
@@ -153,7 +153,7 @@ impl Draft {
         self.in_chain(&parent.cause())
     }
 
-    /// Joins a causation chain, as far as the draft does not say otherwise itself.
+    /// Joins a causation chain, where the draft does not set these fields itself.
     pub fn in_chain(mut self, cause: &Cause) -> Self {
         self.correlation.get_or_insert_with(|| cause.correlation.clone());
         self.causation = self.causation.or_else(|| cause.causation.clone());
@@ -162,19 +162,19 @@ impl Draft {
         self
     }
 
-    /// Belongs to the correlation that a request brought along.
+    /// Sets the correlation id that came with a request.
     pub fn correlated(mut self, correlation: Id) -> Self {
         self.correlation = Some(correlation);
         self
     }
 
-    /// Names the command or request that caused it.
+    /// Sets the command or request that caused it.
     pub fn caused_by_id(mut self, causation: Id) -> Self {
         self.causation = Some(causation);
         self
     }
 
-    /// Names who set it in motion.
+    /// Sets the actor that caused it.
     pub fn by(mut self, actor: Actor) -> Self {
         self.actor = Some(actor);
         self
@@ -186,25 +186,26 @@ impl Draft {
         self
     }
 
-    /// Sets when the fact occurred, where that is not now.
+    /// Sets when the fact occurred, if not now.
     pub fn occurred_at(mut self, at: Timestamp) -> Self {
         self.occurred_at = Some(at);
         self
     }
 
-    /// Sets the key of the business intent.
+    /// Sets the idempotency key.
     pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
         self.idempotency_key = Some(key.into());
         self
     }
 
-    /// Sets the ordering key, where the profile's template is not meant.
+    /// Sets the ordering key, instead of the profile's template.
     pub fn ordering_key(mut self, key: impl Into<String>) -> Self {
         self.ordering_key = Some(key.into());
         self
     }
 
-    /// Gives up the order of its key: it waits for nobody and nobody waits for it.
+    /// Makes the event unordered: it does not wait for other events of its key, and they do not
+    /// wait for it.
     pub fn unordered(mut self) -> Self {
         self.unordered = true;
         self
@@ -216,25 +217,25 @@ impl Draft {
         self
     }
 
-    /// Sets the region the data must stay in.
+    /// Sets the region that the data must stay in.
     pub fn residency(mut self, region: impl Into<String>) -> Self {
         self.residency = Some(region.into());
         self
     }
 
-    /// Names the payload's schema with its content hash.
+    /// Sets the address of the payload's schema, with its content hash.
     pub fn schema(mut self, uri: impl Into<String>) -> Self {
         self.schema = Some(uri.into());
         self
     }
 
-    /// Names the payload's media type, where it is not JSON.
+    /// Sets the payload's media type, if it is not JSON.
     pub fn content_type(mut self, media_type: impl Into<String>) -> Self {
         self.content_type = Some(media_type.into());
         self
     }
 
-    /// Marks an event that a device emitted while offline.
+    /// Marks an event that a device recorded while offline.
     pub fn offline_replay(mut self) -> Self {
         self.offline_replay = true;
         self
@@ -246,7 +247,7 @@ impl Draft {
         self
     }
 
-    /// Says how an AI came to this.
+    /// Sets the provenance of an AI result.
     pub fn ai_provenance(mut self, provenance: Value) -> Self {
         self.ai_provenance = Some(provenance);
         self
@@ -258,7 +259,7 @@ impl Draft {
         self
     }
 
-    /// Adds a free fact.
+    /// Adds a metadata entry.
     pub fn metadata(mut self, name: impl Into<String>, value: impl Into<Value>) -> Self {
         self.metadata.insert(name.into(), value.into());
         self

@@ -1,4 +1,4 @@
-//! The canonical envelope: one shape in memory for every system and dialect.
+//! The canonical envelope: one type in memory for every system and dialect.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -14,71 +14,71 @@ use serde_json::value::RawValue;
 
 use crate::id::Id;
 
-/// One event with everything that is known about it.
+/// One event with all its fields.
 ///
-/// It holds the union of what the supported systems put into their envelopes; a
-/// [dialect](crate::dialect) maps it to and from the bytes of one of them. A new one is made
-/// from a [`Draft`](crate::Draft), which cannot forget what is mandatory.
+/// It is the union of the envelope fields of all supported systems; a [dialect](crate::dialect)
+/// maps it to and from the bytes of one of them. A new one is made from a [`Draft`](crate::Draft),
+/// which enforces the mandatory fields.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Envelope {
-    /// Globally unique; the key of exactly-once application.
+    /// Globally unique; the inbox claims events by it.
     pub id: Id,
     /// The subject without its version, such as `melmastoon.reservation.booking.confirmed`.
     pub event_type: String,
     /// The version of the event's contract, from 1.
     pub version: u32,
-    /// Where the payload's schema lies, with its content hash.
+    /// The address of the payload's schema, with its content hash.
     pub schema: Option<String>,
-    /// Whose event this is.
+    /// The tenant that owns the event.
     pub tenant: Tenant,
-    /// Groups everything that one request set in motion.
+    /// Shared by everything that one request set in motion.
     pub correlation: Id,
     /// The event or command that caused this one.
     pub causation: Option<Id>,
-    /// Who set it in motion.
+    /// The actor that set it in motion.
     pub actor: Option<Actor>,
     /// When the fact occurred, by the producer's clock.
     pub occurred_at: Timestamp,
-    /// When the backbone took it in.
+    /// When the backbone received it.
     pub ingested_at: Option<Timestamp>,
     /// When the row was written, by the database's clock.
     pub written_at: Option<Timestamp>,
-    /// Which program made it.
+    /// The program that produced it.
     pub producer: Producer,
-    /// The CloudEvents source, where it is not simply the producing service.
+    /// The CloudEvents source, if it is not the producing service.
     pub source: Option<String>,
-    /// The payload's media type, where it is not JSON.
+    /// The payload's media type, if it is not JSON.
     pub content_type: Option<String>,
-    /// Deterministic key of the business intent behind the event.
+    /// The idempotency key: a deterministic key of the business intent.
     pub idempotency_key: Option<String>,
     /// Events of one key are applied in commit order.
     pub ordering_key: Option<String>,
-    /// The aggregate whose change this is.
+    /// The aggregate that changed.
     pub aggregate: Option<Aggregate>,
     /// The retention class declared for the event.
     pub retention: Option<String>,
-    /// The region the data must stay in.
+    /// The region that the data must stay in.
     pub residency: Option<String>,
     /// Emitted offline by a device and replayed on sync.
     pub offline_replay: bool,
-    /// How an AI came to this, mandatory for AI events. A JSON object.
+    /// The provenance of an AI result, mandatory for AI events. A JSON object.
     pub ai_provenance: Option<Value>,
     /// The row of the outbox it came through.
     pub outbox_id: Option<Id>,
     /// The distributed trace it belongs to.
     pub trace: Option<TraceContext>,
-    /// Free, non-routing facts, bounded by the [rules](crate::rules).
+    /// Free metadata that is not used for routing, bounded by the [rules](crate::rules).
     pub metadata: BTreeMap<String, Value>,
-    /// Fields of the wire that no dialect of ours knows, kept for the way out.
+    /// Unknown fields from the wire, kept so that they can be written again.
     pub extensions: BTreeMap<String, Value>,
-    /// The domain's own part.
+    /// The payload.
     pub payload: Payload,
 }
 
 impl Envelope {
     /// The versioned subject: `event_type` and `.v<version>`.
     pub fn subject(&self) -> String {
-        // On the way of every event, where formatting would be felt.
+        // Called for every event, so it avoids `format!`.
         let mut subject = String::with_capacity(self.event_type.len() + 4);
         subject.push_str(&self.event_type);
         subject.push_str(".v");
@@ -89,7 +89,7 @@ impl Envelope {
         subject
     }
 
-    /// What it hands on to the events it causes.
+    /// The causation data for events that it causes.
     pub fn cause(&self) -> Cause {
         Cause {
             tenant: self.tenant.clone(),
@@ -101,22 +101,22 @@ impl Envelope {
     }
 }
 
-/// What an event hands on to whatever it sets in motion.
+/// What an event passes on to the events it causes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cause {
-    /// Whose it is.
+    /// The tenant.
     pub tenant: Tenant,
     /// The correlation it belongs to.
     pub correlation: Id,
-    /// The event itself.
+    /// The id of the event itself.
     pub causation: Option<Id>,
-    /// Who set the first of them in motion.
+    /// The actor that set the first of them in motion.
     pub actor: Option<Actor>,
     /// The distributed trace.
     pub trace: Option<TraceContext>,
 }
 
-/// The owner of an event's data, or the platform itself.
+/// The tenant that owns an event's data, or the platform itself.
 ///
 /// ```
 /// use chapar_core::Tenant;
@@ -182,10 +182,10 @@ impl<'de> Deserialize<'de> for Tenant {
     }
 }
 
-/// Who set an event in motion.
+/// The actor that set an event in motion.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Actor {
-    /// What kind of principal.
+    /// The kind of principal.
     #[serde(rename = "type")]
     pub kind: ActorKind,
     /// Its id in its own directory.
@@ -198,7 +198,7 @@ pub struct Actor {
 pub enum ActorKind {
     /// A person.
     User,
-    /// The platform on its own account.
+    /// The platform itself.
     System,
     /// Another service.
     Service,
@@ -208,7 +208,7 @@ pub enum ActorKind {
     ServiceAccount,
 }
 
-/// Which program made an event, for forensics and lineage.
+/// The program that produced an event, for forensics and lineage.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Producer {
     /// The service, such as `reservation-service`.
@@ -227,27 +227,27 @@ pub struct Producer {
 /// The aggregate that changed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Aggregate {
-    /// Its kind, such as `booking`; empty where the wire does not say.
+    /// Its kind, such as `booking`; empty if the wire does not carry it.
     pub kind: String,
     /// Its id, unique within tenant and kind.
     pub id: String,
-    /// Its version after the change, for consumers that look for gaps.
+    /// Its version after the change, for consumers that detect gaps.
     pub version: Option<i64>,
 }
 
-/// A W3C trace context, carried as it is.
+/// A W3C trace context, passed through unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TraceContext {
     /// `00-<trace id>-<parent id>-<flags>`.
     pub traceparent: String,
-    /// The vendors' part.
+    /// The vendor-specific part.
     pub tracestate: Option<String>,
 }
 
-/// The domain's own part of an event, kept to the letter.
+/// The payload of an event, kept unchanged.
 ///
-/// JSON stays text: numbers keep their digits and keys their order, and a payload that only
-/// passes through is never rebuilt.
+/// JSON stays text: numbers keep their digits and keys their order, and a payload that only passes
+/// through is never rebuilt.
 #[derive(Clone)]
 pub enum Payload {
     /// A JSON value.
@@ -256,13 +256,13 @@ pub enum Payload {
     Bytes(Bytes),
 }
 
-/// Why a payload could not be made or read.
+/// Why a payload could not be created or read.
 #[derive(Debug, thiserror::Error)]
 pub enum PayloadError {
-    /// It is not the JSON that was asked for.
+    /// It is not the expected JSON.
     #[error("the payload is not the expected JSON")]
     Json(#[from] serde_json::Error),
-    /// It is bytes, and JSON was asked for.
+    /// It is bytes where JSON was expected.
     #[error("the payload is {0} bytes of another media type, not JSON; read them as bytes")]
     NotJson(usize),
 }
@@ -273,7 +273,7 @@ impl Payload {
         Ok(Payload::Json(serde_json::value::to_raw_value(value)?))
     }
 
-    /// The JSON in a text, checked to be one value.
+    /// The JSON in a text, checked to be exactly one value.
     pub fn from_json_text(text: &str) -> Result<Self, PayloadError> {
         Ok(Payload::Json(RawValue::from_string(text.to_owned())?))
     }

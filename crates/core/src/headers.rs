@@ -8,19 +8,19 @@ use serde::de::{Deserializer, SeqAccess, Visitor};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
-/// Names and values, in the order they are written, and as often as they are.
+/// Names and values, in the order they were written; names may repeat.
 ///
-/// They lie in one piece of memory, which clones share: a message has several headers, and many
-/// messages go through one process.
+/// They are in one allocation, which clones share: a message has several headers, and many messages
+/// go through one process.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Headers {
-    /// Of each header the name and the value, each with its length before it.
+    /// Name and value of each header, each preceded by its length.
     memory: Bytes,
 }
 
-/// In which a length is written.
+/// The integer type of a length.
 type Length = u32;
-/// The headers of most events fit in so many bytes.
+/// The capacity to start with; the headers of most events fit into it.
 const ROOM: usize = 256;
 
 impl Headers {
@@ -29,10 +29,10 @@ impl Headers {
         Headers { memory: Bytes::new() }
     }
 
-    /// Writes a header behind others, into memory that may have other things before them.
+    /// Appends a header to a buffer, which may hold other data before the headers.
     pub fn write(memory: &mut BytesMut, name: &str, value: &str) {
         for word in [name, value] {
-            // No broker takes a header of four gigabytes.
+            // No broker accepts a header of four gigabytes.
             let length = Length::try_from(word.len()).unwrap_or_default();
             memory.put_slice(&length.to_ne_bytes());
             memory.put_slice(&word.as_bytes()[..length as usize]);
@@ -44,12 +44,12 @@ impl Headers {
         Headers { memory }
     }
 
-    /// Adds a header behind the others.
+    /// Appends a header.
     pub fn push(&mut self, name: impl AsRef<str>, value: impl AsRef<str>) {
         self.extend([(name, value)]);
     }
 
-    /// The first value of this name, to the letter.
+    /// The first value of this name, case-sensitive.
     pub fn get(&self, name: &str) -> Option<&str> {
         let mut iter = self.iter();
         std::iter::from_fn(|| Some((iter.word()?, iter.word()?)))
@@ -105,7 +105,7 @@ impl<'a> IntoIterator for &'a Headers {
     }
 }
 
-/// It was text when it was written.
+/// It was valid UTF-8 when it was written.
 fn text(word: &[u8]) -> &str {
     std::str::from_utf8(word).unwrap_or_default()
 }
@@ -150,7 +150,7 @@ impl Serialize for Headers {
     }
 }
 
-/// A word that need not be copied before it is written.
+/// A text that can be written without copying it first.
 #[derive(Deserialize)]
 struct Word<'a>(#[serde(borrow)] Cow<'a, str>);
 

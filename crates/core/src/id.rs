@@ -1,7 +1,7 @@
 //! Event and correlation ids.
 //!
-//! Chapar makes UUIDv7 and ULID; it accepts any other UUID and free strings from outside and
-//! keeps them to the letter. A ULID is 16 bytes, so it doubles as a W3C trace id.
+//! Chapar generates UUIDv7 and ULID; it accepts any other UUID and free strings from outside and
+//! keeps them unchanged. A ULID is 16 bytes, so it doubles as a W3C trace id.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,8 +15,8 @@ pub const MAX_FOREIGN_ID: usize = 256;
 
 /// An id of an event, a correlation, a causation or an outbox row.
 ///
-/// Parsing and printing are inverse: an id that is not in the canonical spelling of a UUID or
-/// ULID stays a foreign one, so that what came in is what goes out.
+/// Parsing and printing are inverse: an id that is not in the canonical spelling of a UUID or ULID
+/// stays foreign, so that it is written exactly as it was read.
 ///
 /// ```
 /// use chapar_core::Id;
@@ -31,11 +31,11 @@ pub enum Id {
     Uuid(Uuid),
     /// A ULID in upper-case Crockford base 32.
     Ulid(Ulid),
-    /// Anything else that somebody else made.
+    /// Any other id, made by a foreign system.
     Foreign(Box<str>),
 }
 
-/// Which kind of id a system makes for its own events.
+/// The kind of id that a system generates for its own events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum IdKind {
@@ -85,7 +85,7 @@ impl Id {
 
     /// The W3C trace id of the same 16 bytes, if this id has 16 bytes.
     ///
-    /// The nil id has none: the W3C calls an all-zero trace id invalid.
+    /// The nil id has none: the W3C defines an all-zero trace id as invalid.
     pub fn trace_id(&self) -> Option<String> {
         let bits = match self {
             Id::Uuid(id) => id.as_u128(),
@@ -121,7 +121,7 @@ impl FromStr for Id {
         if let Some((at, _)) = text.char_indices().find(|(_, c)| c.is_control()) {
             return Err(IdError::Control(at));
         }
-        // Only the canonical spellings may lose their text: everything else prints as it came.
+        // Only canonical spellings are stored as bytes: everything else must print as it was read.
         let mut canonical = [0; 36];
         if text.len() == 36
             && let Ok(id) = Uuid::try_parse(text)

@@ -3,8 +3,8 @@
 //! Everything here is data, rules and decisions: the canonical [`Envelope`] and its wire
 //! [dialects](dialect), [subjects](subject), [ids](id), [profiles](profile), the
 //! [rules] an event must keep, the [ports](port) that adapters implement, and the
-//! [state machines](machine) that the engine drives. Nothing in this crate opens a socket,
-//! a file or a clock of its own, which is what lets a test turn time by hand.
+//! [state machines](machine) that the engine drives. Nothing in this crate opens a socket or a file
+//! or reads a clock, so a test controls the time.
 
 pub mod bundle;
 pub mod catalog;

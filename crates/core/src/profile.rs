@@ -1,9 +1,8 @@
-//! Profiles: what systems disagree about, as data.
+//! Profiles: the differences between systems, as data.
 //!
-//! One engine serves every system. Where two of them want different things (ids, keys, names,
-//! retention), the difference is a field of a [`Profile`], never a fork of the code. The
-//! presets [`Profile::builtin`] come from the platforms Chapar was built for; a system of your
-//! own starts from a TOML file of the same shape.
+//! One engine serves every system. A difference between them (ids, keys, names, retention) is a
+//! field of a [`Profile`], never a fork of the code. The presets [`Profile::builtin`] come from the
+//! platforms Chapar was built for; start your own system from a TOML file of the same shape.
 
 use std::collections::BTreeMap;
 
@@ -19,22 +18,22 @@ use crate::subject::{Grammar, Subject, SubjectError};
 pub struct Profile {
     /// The system's name.
     pub name: String,
-    /// The dialect that its events speak on the wire.
+    /// The dialect of its events on the wire.
     pub dialect: DialectName,
-    /// How its subjects are spelled.
+    /// The grammar of its subjects.
     pub grammar: Grammar,
-    /// The kind of id its events get.
+    /// The kind of id that its events get.
     pub event_ids: IdKind,
-    /// The kind of id a new correlation gets.
+    /// The kind of id that a new correlation gets.
     pub correlation_ids: IdKind,
     /// Whether an event must carry an idempotency key.
     pub idempotency: IdempotencyRule,
-    /// How an ordering key is made.
+    /// The template of ordering keys.
     pub key_template: KeyTemplate,
-    /// The one tenant of a system without tenants.
+    /// The only tenant of a system without tenants.
     #[serde(default)]
     pub fixed_tenant: Option<Tenant>,
-    /// How a dead-letter topic is named.
+    /// The template of the topics that copies of dead letters go to.
     pub dlq_template: NameTemplate,
     /// Payload fields that hold a tenant and must agree with the envelope.
     #[serde(default)]
@@ -42,10 +41,10 @@ pub struct Profile {
     /// Subjects that may belong to the platform instead of a tenant.
     #[serde(default)]
     pub platform_subjects: Vec<Pattern>,
-    /// Subjects that must say how an AI came to them.
+    /// Subjects that must carry AI provenance.
     #[serde(default)]
     pub ai_subjects: Vec<Pattern>,
-    /// Where cross-tenant topics may live at all.
+    /// The spaces that cross-tenant topics must be in.
     #[serde(default)]
     pub cross_tenant_spaces: Vec<Pattern>,
     /// The registered cross-tenant topics.
@@ -66,10 +65,10 @@ pub struct Profile {
     /// Service directory to the token in its subjects.
     #[serde(default)]
     pub services: BTreeMap<String, String>,
-    /// Subjects that break the grammar and are let through by name, each with its reason.
+    /// Subjects that break the grammar and are accepted by name, each with its reason.
     #[serde(default)]
     pub exceptions: BTreeMap<String, String>,
-    /// The exported name of each instrument that the system has a name of its own for.
+    /// The exported names of instruments for which the system has its own.
     #[serde(default)]
     pub metrics: BTreeMap<Instrument, String>,
     /// Protobuf messages by event type, for dialects whose envelope lies inside the message.
@@ -163,7 +162,7 @@ pub struct ProtoMessage {
     pub aggregate: String,
 }
 
-/// What the engine measures. A profile gives each the name its dashboards know.
+/// The instruments of the engine. A profile gives each the name that its dashboards use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs, reason = "the names are the documentation")]
@@ -198,12 +197,12 @@ pub enum ProfileError {
     #[error("a retention rule names the class {0:?}, which [retention] does not declare")]
     RetentionClass(String),
     /// A cross-tenant topic lies outside the spaces for them.
-    #[error("the cross-tenant topic {0:?} lies outside cross_tenant_spaces")]
+    #[error("the cross-tenant topic {0:?} is outside cross_tenant_spaces")]
     CrossTenant(String),
     /// The default residency is not one of the residencies.
     #[error("default_residency {0:?} is not one of residencies")]
     Residency(String),
-    /// An exception is not even a subject.
+    /// An exception is not a valid subject.
     #[error(transparent)]
     Subject(#[from] SubjectError),
     /// A template names something that does not exist.
@@ -266,7 +265,7 @@ impl Profile {
         Subject::parse_among(self.grammar, &known, text)
     }
 
-    /// A subject without the system's name in front, where its grammar has one.
+    /// A subject without the system's name as prefix, if the grammar has one.
     pub fn short<'s>(&self, subject: &'s str) -> &'s str {
         let rest = subject.strip_prefix(self.name.as_str());
         rest.and_then(|rest| rest.strip_prefix('.')).unwrap_or(subject)
@@ -320,7 +319,7 @@ impl KeyTemplate {
 
     /// The ordering key for an aggregate of a tenant.
     pub fn fill(&self, tenant: &Tenant, aggregate_id: &str) -> String {
-        // The id goes in last: a tenant's name cannot smuggle a placeholder into it.
+        // The id is inserted last, so that a tenant's name cannot inject a placeholder.
         match self.0.split_once("{aggregate_id}") {
             Some((before, after)) => format!(
                 "{}{aggregate_id}{}",
@@ -331,8 +330,7 @@ impl KeyTemplate {
         }
     }
 
-    /// The aggregate id inside a key of this template, where the template has one and the
-    /// key fits.
+    /// The aggregate id inside a key of this template, if the template has one and the key matches.
     pub fn aggregate_id<'k>(&self, tenant: &Tenant, key: &'k str) -> Option<&'k str> {
         let (before, after) = self.0.split_once("{aggregate_id}")?;
         let before = before.replace("{tenant}", tenant.as_str());
@@ -349,12 +347,12 @@ impl NameTemplate {
 }
 
 impl Pattern {
-    /// The pattern of this spelling.
+    /// The pattern written as this text.
     pub fn new(text: impl Into<String>) -> Self {
         Pattern(text.into())
     }
 
-    /// Whether a subject is meant.
+    /// Whether a subject matches.
     pub fn matches(&self, subject: &str) -> bool {
         match self.0.strip_suffix('*') {
             Some(start) => subject.starts_with(start),

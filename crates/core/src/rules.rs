@@ -1,4 +1,4 @@
-//! The rules every event keeps, each with a stable code and a page in `docs/errors/`.
+//! The rules for every event, each with a stable code and a page in `docs/errors/`.
 
 use std::fmt;
 
@@ -15,13 +15,13 @@ pub const MAX_METADATA: usize = 4 * 1024;
 /// The most bytes of a payload that is not declared thin.
 pub const MAX_PAYLOAD: usize = 256 * 1024;
 
-/// Which rule was broken. The codes never change their meaning.
+/// The code of a rule. A code never changes its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
     /// CH1001: the subject does not fit the system's grammar.
     SubjectMalformed,
-    /// CH1002: the system demands an idempotency key.
+    /// CH1002: the system requires an idempotency key.
     IdempotencyKeyMissing,
     /// CH1003: no tenant, and not on the allow-list for the platform.
     TenantMissing,
@@ -33,23 +33,23 @@ pub enum Code {
     MetadataTooLarge,
     /// CH1007: more than 256 KiB of payload, and not thin.
     PayloadTooLarge,
-    /// CH1008: a retention class that the system does not have.
+    /// CH1008: an unknown retention class.
     RetentionUnknown,
-    /// CH1009: the envelope says another type or version than the topic it came on.
+    /// CH1009: the envelope has another type or version than the topic it came on.
     VersionMismatch,
     /// CH1010: a cross-tenant topic that is not registered for this service.
     CrossTenant,
-    /// CH1011: a region that the system does not have.
+    /// CH1011: an unknown region.
     ResidencyUnknown,
     /// CH1012: the payload cannot be written as JSON.
     PayloadUnwritable,
     /// CH1013: the registry has no contract for the subject.
     Unregistered,
-    /// CH1014: a service publishes what belongs to another.
+    /// CH1014: a service publishes an event of another service.
     NotOwner,
-    /// CH1015: the payload does not fit its schema.
+    /// CH1015: the payload does not match its schema.
     SchemaInvalid,
-    /// CH1016: the event cannot be published in the older version that travels beside it.
+    /// CH1016: the event cannot be published in its older version.
     NotConvertible,
 }
 
@@ -113,7 +113,7 @@ pub struct Violation {
     pub reason: String,
 }
 
-/// All rules that one event broke; never empty.
+/// All rules that one event breaks; never empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Violations(Vec<Violation>);
 
@@ -159,11 +159,11 @@ impl From<SubjectError> for Violations {
     }
 }
 
-/// Checks an event by itself. `thin` says whether its contract declares it thin.
+/// Checks a single event. `thin` says whether its contract declares it thin.
 pub fn check(envelope: &Envelope, profile: &Profile, thin: bool) -> Result<(), Violations> {
     let mut found = Found::default();
     let subject = envelope.subject();
-    // A grammar without versions names its subjects by the bare type.
+    // A grammar without versions uses the bare type as subject.
     let parsed = profile.subject(&subject).or_else(|error| {
         if envelope.version == 1 {
             profile.subject(&envelope.event_type).map_err(|_| error)
@@ -255,7 +255,7 @@ pub fn check(envelope: &Envelope, profile: &Profile, thin: bool) -> Result<(), V
     found.into_result()
 }
 
-/// Checks that an envelope is what the topic it came on promises.
+/// Checks that an envelope matches the topic it came on.
 pub fn check_topic(envelope: &Envelope, topic: &Subject) -> Result<(), Violations> {
     let mut found = Found::default();
     if envelope.event_type != topic.event_type() || envelope.version != topic.version() {
@@ -300,7 +300,7 @@ fn other_payload_tenant(envelope: &Envelope, profile: &Profile) -> Option<String
     if profile.payload_tenant_fields.is_empty() {
         return None;
     }
-    // Looking for the names is much cheaper than reading the fields. An escape may hide one.
+    // Searching for the names is much cheaper than parsing. An escape sequence may hide one.
     let text = raw.get();
     let named = |field: &String| text.contains(field.as_str());
     if !text.contains('\\') && !profile.payload_tenant_fields.iter().any(named) {
@@ -308,11 +308,11 @@ fn other_payload_tenant(envelope: &Envelope, profile: &Profile) -> Option<String
     }
     let visitor = OtherTenant { fields: &profile.payload_tenant_fields, tenant: &envelope.tenant };
     let mut json = serde_json::Deserializer::from_str(text);
-    // A payload that is no object has no tenant field; its shape is the schema's business.
+    // A payload that is not an object has no tenant field; its shape is checked by the schema.
     serde::Deserializer::deserialize_any(&mut json, visitor).unwrap_or(None)
 }
 
-/// Looks at the top level of a payload without building the rest.
+/// Reads the top level of a payload without building the rest.
 struct OtherTenant<'a> {
     fields: &'a [String],
     tenant: &'a Tenant,
@@ -353,7 +353,7 @@ fn json_len<T: serde::Serialize>(value: &T) -> usize {
         }
     }
     let mut count = Count(0);
-    // Counting cannot fail, and a map of JSON values always serializes.
+    // Writing to a counter cannot fail, and a map of JSON values always serialises.
     let _ = serde_json::to_writer(&mut count, value);
     count.0
 }

@@ -5,7 +5,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-/// How a system spells its subjects.
+/// The subject grammar of a system.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grammar {
@@ -38,19 +38,19 @@ pub struct Subject {
     version: u32,
 }
 
-/// What is wrong with a subject, and where.
+/// What is wrong with a subject, and its position.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("subject {subject:?}: {fault} ({position})", position = self.position())]
 pub struct SubjectError {
-    /// The text as it was given, shortened to a sane length.
+    /// The text as given, shortened.
     pub subject: String,
     /// The bytes of the offending segment.
     pub span: Range<usize>,
-    /// What is wrong with it.
+    /// The error.
     pub fault: Fault,
 }
 
-/// The ways in which a segment can be wrong.
+/// The errors in a segment.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Fault {
@@ -65,7 +65,7 @@ pub enum Fault {
     /// The first segment is not the system's prefix.
     #[error("must start with `{0}`")]
     Prefix(&'static str),
-    /// The service is not one of the system's.
+    /// The service is unknown in this system.
     #[error("is not a service of this system")]
     UnknownService,
     /// Not lower-case words joined by underscores.
@@ -88,7 +88,7 @@ pub enum Fault {
     Partition,
 }
 
-/// The longest subject, in bytes. Google Pub/Sub and Kafka end at about this length.
+/// The longest subject, in bytes; close to the limits of Google Pub/Sub and Kafka.
 pub const MAX_SUBJECT: usize = 249;
 
 impl Subject {
@@ -106,8 +106,8 @@ impl Subject {
         Parser::new(text, grammar, known)?.parse()
     }
 
-    /// Takes a subject that the grammar does not know, because a catalog names it as an
-    /// exception. Only length, characters and the version are looked at.
+    /// Accepts a subject outside the grammar, because a catalog lists it as an exception. Only
+    /// length, characters and the version are checked.
     pub fn exception(text: &str) -> Result<Self, SubjectError> {
         let parser = Parser::new(text, Grammar::Plain, &|_| true)?;
         for segment in &parser.segments {
@@ -150,7 +150,7 @@ impl Subject {
         &self.text[..self.type_len]
     }
 
-    /// What the event happened to: its type without the last segment.
+    /// What the event is about: its type without the last segment.
     pub fn aggregate_type(&self) -> &str {
         let event = self.event_type();
         event.rsplit_once('.').map_or(event, |(aggregate, _)| aggregate)
@@ -379,7 +379,7 @@ fn version_of(text: &str) -> Option<u32> {
     if plain { digits.parse().ok() } else { None }
 }
 
-/// Sorted, as it is searched by halves.
+/// Sorted, for binary search.
 const IRREGULAR: &[&str] = &[
     "begun",
     "bought",

@@ -1,8 +1,8 @@
-//! Standard Webhooks: how an event that is pushed over HTTP is signed, and how a receiver judges it.
+//! Standard Webhooks: signing events that are pushed over HTTP, and verifying them.
 //!
 //! A message has three headers: [`ID`], [`TIMESTAMP`] in seconds, and [`SIGNATURE`], which is
-//! `v1,` and the base64 of the HMAC-SHA256 of `id.timestamp.body`. Several signatures are
-//! separated by spaces, so that a secret can be changed without a moment in which nothing fits.
+//! `v1,` and the base64 of the HMAC-SHA256 of `id.timestamp.body`. Several signatures are separated
+//! by spaces, so that a secret can be rotated without downtime.
 //!
 //! ```
 //! use chapar_core::webhook::{Secrets, ID, SIGNATURE, TIMESTAMP};
@@ -41,21 +41,21 @@ pub const SIGNATURE: &str = "webhook-signature";
 pub const TOLERANCE_SECONDS: i64 = 300;
 
 const PREFIX: &str = "whsec_";
-/// What the standard asks for, in bytes.
+/// The length that the standard requires, in bytes.
 const SECRET_SIZES: std::ops::RangeInclusive<usize> = 24..=64;
 
-/// The secrets that sender and receiver share. All of them sign, and any of them is taken.
+/// The secrets that sender and receiver share. All of them sign, and any of them is accepted.
 #[derive(Clone)]
 pub struct Secrets(Vec<Vec<u8>>);
 
-/// Why a text is no secret. It never repeats the text.
+/// Why a text is not a secret. It never repeats the text.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SecretError {
     /// There is none.
     #[error("there is no secret; write one such as whsec_… on a line of its own")]
     None,
-    /// Another form.
+    /// The wrong form.
     #[error(
         "line {0} is no secret: whsec_ and the base64 of 24 to 64 random bytes are expected, as \
          `echo whsec_$(openssl rand -base64 32)` makes it"
@@ -66,7 +66,7 @@ pub enum SecretError {
 impl FromStr for Secrets {
     type Err = SecretError;
 
-    /// One secret per line; empty lines and those that begin with `#` are passed over.
+    /// One secret per line; empty lines and lines that begin with `#` are ignored.
     fn from_str(text: &str) -> Result<Self, SecretError> {
         let lines = text.lines().map(str::trim).enumerate();
         let secrets = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
@@ -86,7 +86,7 @@ impl fmt::Debug for Secrets {
     }
 }
 
-/// Who a message says that it is, and that this is true.
+/// The verified identity of a message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Signed<'h> {
     /// The event.
@@ -95,29 +95,29 @@ pub struct Signed<'h> {
     pub timestamp: i64,
 }
 
-/// Why a message is turned away.
+/// Why a message is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refusal {
-    /// A header is not there.
+    /// A header is missing.
     #[error("the header {0} is missing")]
     Missing(&'static str),
     /// The time is not a number of seconds.
     #[error("the header {TIMESTAMP} is not a number of seconds")]
     Malformed,
-    /// The attempt was made too long ago.
+    /// The attempt is too old.
     #[error("the timestamp is {0} s old, more than {TOLERANCE_SECONDS} s")]
     Stale(i64),
-    /// The attempt was made in the future; one of the clocks is wrong.
+    /// The attempt is in the future; one of the clocks is wrong.
     #[error("the timestamp is {0} s ahead, more than {TOLERANCE_SECONDS} s; compare the clocks")]
     Ahead(i64),
-    /// No signature is that of one of our secrets.
+    /// No signature matches one of our secrets.
     #[error("no signature fits: the secret is another one, or the message was changed")]
     Forged,
-    /// The very same attempt was taken before.
+    /// The very same attempt was accepted before.
     #[error("this attempt was taken before and is now replayed")]
     Replayed,
-    /// The id was taken before, for other bytes.
+    /// The id was accepted before with another body.
     #[error("the id was taken before with another body")]
     OtherBody,
 }
@@ -132,9 +132,9 @@ impl Secrets {
         signatures.collect::<Vec<_>>().join(" ")
     }
 
-    /// Judges a message by its headers and its bytes as they came.
+    /// Verifies a message by its headers and its original bytes.
     ///
-    /// What it cannot know is whether the same attempt came before; that is [`Seen`]'s.
+    /// Whether the same attempt came before is checked by [`Seen`].
     pub fn verify<'h>(
         &self,
         header: impl Fn(&str) -> Option<&'h str>,
@@ -152,10 +152,10 @@ impl Secrets {
         if age < -TOLERANCE_SECONDS {
             return Err(Refusal::Ahead(age.saturating_neg()));
         }
-        // Other versions of signatures are passed over, as the standard asks.
+        // Other signature versions are ignored, as the standard requires.
         let given = signatures.split(' ').filter_map(|signature| signature.strip_prefix("v1,"));
         for given in given.filter_map(|text| STANDARD.decode(text).ok()) {
-            // The time that this comparison takes says nothing about the bytes.
+            // Constant-time comparison.
             if self.0.iter().any(|secret| mac(secret, id, at, body).verify_slice(&given).is_ok()) {
                 return Ok(Signed { id, timestamp });
             }
@@ -172,10 +172,10 @@ fn mac(secret: &[u8], id: &str, timestamp: &str, body: &[u8]) -> Hmac<Sha256> {
     mac
 }
 
-/// What a receiver has applied: the recipe for being called at least once and applying once.
+/// What a receiver has applied: how to be called at least once and apply once.
 ///
-/// This one forgets the oldest beyond its capacity, and everything with its process. A service
-/// keeps the same facts in a table, in the transaction in which it applies the event.
+/// This one forgets the oldest entries beyond its capacity, and everything when its process ends. A
+/// service keeps the same data in a table, in the transaction in which it applies the event.
 #[derive(Debug)]
 pub struct Seen {
     capacity: usize,
@@ -192,22 +192,22 @@ struct Attempt {
 /// Whether an event is to be applied.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Novelty {
-    /// It is new: apply it, then [`Seen::remember`] it.
+    /// New: apply it, then [`Seen::remember`] it.
     New,
-    /// It was applied before: say so again, with a 2xx.
+    /// Applied before: answer with a 2xx again.
     Known,
 }
 
 impl Seen {
-    /// Knows at most this many events.
+    /// Remembers at most this many events.
     pub fn new(capacity: usize) -> Self {
         Seen { capacity: capacity.max(1), known: HashMap::new(), order: VecDeque::new() }
     }
 
     /// Whether a message that was [verified](Secrets::verify) is new.
     ///
-    /// A sender that tries again signs anew, at a later second. The same attempt a second time
-    /// is a copy on the way, and the same id over other bytes is a lie.
+    /// A sender that retries signs again, with a later timestamp. The same attempt a second time is
+    /// a replayed copy, and the same id with another body is a forgery.
     pub fn judge(&self, signed: Signed<'_>, body: &[u8]) -> Result<Novelty, Refusal> {
         match self.known.get(signed.id) {
             None => Ok(Novelty::New),

@@ -1,4 +1,4 @@
-// Keeps the page live: one snapshot per second, put into the markup that the server wrote.
+// Keeps the page live: one snapshot per second, inserted into the server's markup.
 //
 // data-f="path"          the element shows this value of the snapshot, or of its list's item
 // data-as="count"        how the value is written; the server writes it the same way
@@ -82,7 +82,7 @@ function fillList(list, items) {
       row.dataset.key = item.key;
     }
     fill(row, item);
-    // Moved only where it must be: a row that is moved loses the focus.
+    // Move a row only if necessary: a moved row loses the focus.
     if (previous.nextElementSibling !== row) previous.after(row);
     previous = row;
   }
@@ -143,7 +143,7 @@ function point(event) {
 
 let told = { at: 0, letters: null };
 
-// Figures that are read out every second would leave room for nothing else.
+// Do not announce figures every second: a screen reader would read nothing else.
 function tell(figures) {
   const letters = figures.dead_letters;
   if (letters === told.letters && now - told.at < 30000) return;
@@ -176,7 +176,7 @@ function connect() {
   source.onerror = () => {
     clearTimeout(watchdog);
     connection('wait', 'Reconnecting…');
-    // The browser gives up after an answer that is no stream; we do not.
+    // The browser gives up after a response that is not a stream; reconnect ourselves.
     if (source.readyState === EventSource.CLOSED) watchdog = setTimeout(connect, 2000);
   };
 }
@@ -187,7 +187,7 @@ function disconnect() {
   source = null;
 }
 
-// A browser has six connections per host: tabs that nobody sees must not hold them.
+// A browser has six connections per host: hidden tabs must not hold them.
 function follow() {
   if (document.hidden) {
     disconnect();

@@ -13,6 +13,6 @@ pub(crate) async fn asset(wants: Wants, Path(name): Path<String>) -> Result<Resp
         "icon.svg" => ("image/svg+xml", include_str!("../assets/icon.svg")),
         _ => return Err(wants.problem(StatusCode::NOT_FOUND, "There is no such file.")),
     };
-    // The program may be another one after a restart, on the same address.
+    // After a restart another version of the program may answer on the same address.
     Ok(([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-cache")], text).into_response())
 }

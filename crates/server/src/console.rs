@@ -15,15 +15,15 @@ use tracing::warn;
 use crate::live::Live;
 use crate::{assets, events, guard, letters, page, problem};
 
-/// How long requests under way may take once the console is asked to stop.
+/// How long running requests may take once the console is stopped.
 const GRACE: Duration = Duration::from_secs(3);
 
 /// The console of one process. Cheap to clone.
 ///
-/// There is no sign-in yet: whoever reaches the port sees the figures of all tenants and may
-/// retry dead letters. It is therefore meant for loopback only. Web pages of other origins
-/// cannot use it through the visitor's browser: requests that name another host than this
-/// machine, and changes that another origin asks for, are refused.
+/// There is no sign-in yet: every client that reaches the port sees the figures of all tenants and
+/// may retry dead letters. It is therefore meant for loopback only. Web pages of other origins
+/// cannot use it through the visitor's browser: requests with a foreign `Host`, and changes
+/// requested by another origin, are refused.
 #[derive(Debug, Clone)]
 pub struct Console(Arc<Inner>);
 
@@ -35,18 +35,18 @@ struct Inner {
     closing: CancellationToken,
 }
 
-/// What the header says about what runs.
+/// The facts shown in the header.
 #[derive(Debug, Clone)]
 pub struct Facts {
-    /// What runs here, in a word or two.
+    /// What runs here, in a few words.
     pub running: String,
-    /// The transport, as it may be shown to anybody: without secrets.
+    /// The transport, without secrets.
     pub transport: String,
-    /// Since when it runs.
+    /// The start time.
     pub started_at: Timestamp,
 }
 
-/// A console that has its port and does not answer yet.
+/// A console that is bound to its port and does not serve yet.
 #[derive(Debug)]
 pub struct Bound {
     console: Console,
@@ -54,14 +54,14 @@ pub struct Bound {
     address: SocketAddr,
 }
 
-/// Why the console is not there.
+/// Errors of the console.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConsoleError {
-    /// Another program has the port.
+    /// Another program uses the port.
     #[error("{0} is in use by another program; choose another address with --listen")]
     InUse(SocketAddr),
-    /// The address cannot be had for another reason.
+    /// The address cannot be bound for another reason.
     #[error("cannot listen on {address}; choose another address with --listen")]
     Listen {
         /// The address.
@@ -70,7 +70,7 @@ pub enum ConsoleError {
         #[source]
         source: io::Error,
     },
-    /// The port was lost while serving.
+    /// Serving failed.
     #[error("the console stopped answering")]
     Serve(#[source] io::Error),
 }
@@ -85,26 +85,26 @@ impl ConsoleError {
 }
 
 impl Console {
-    /// A console over a backbone and what its process has done so far.
+    /// A console over a backbone and the metrics of its process.
     pub fn new(chapar: Chapar, metrics: Metrics, facts: Facts) -> Self {
         let live = Live::new(chapar.store().clone(), metrics, facts.started_at);
         Console(Arc::new(Inner { chapar, facts, live, closing: CancellationToken::new() }))
     }
 
-    /// Takes an address; port 0 takes any that is free.
+    /// Binds an address; port 0 chooses a free one.
     pub async fn bind(&self, address: SocketAddr) -> Result<Bound, ConsoleError> {
         let refused = |source: io::Error| ConsoleError::listen(address, source);
         let listener = TcpListener::bind(address).await.map_err(refused)?;
         let address = listener.local_addr().map_err(refused)?;
         if !address.ip().is_loopback() {
-            warn!(%address, "the console has no sign-in yet and can be reached from elsewhere");
+            warn!(%address, "the console has no sign-in and is reachable from other machines");
         }
         Ok(Bound { console: self.clone(), listener, address })
     }
 
     /// The routes, for a server on loopback.
     ///
-    /// Rates are zero unless [`Bound::serve`] runs: it also takes the pulse.
+    /// Rates are zero unless [`Bound::serve`] runs: it also samples the counters.
     pub fn router(&self) -> Router {
         self.router_at(IpAddr::from([127, 0, 0, 1]))
     }
@@ -120,7 +120,7 @@ impl Console {
             .fallback(problem::not_found)
             .method_not_allowed_fallback(problem::wrong_method)
             .layer(from_fn_with_state(address, guard::only_this_machine))
-            // Outside of the guard: a probe may use any name for this machine.
+            // Outside the guard: a probe may use any name for this machine.
             .route("/healthz", get(async || "ok"))
             .layer(from_fn(guard::harden))
             .with_state(self.clone())
@@ -138,14 +138,14 @@ impl Console {
         &self.0.live
     }
 
-    /// Cancelled when the console closes, so that streams without an end come to one.
+    /// Cancelled when the console closes, so that event streams end.
     pub(crate) fn closing(&self) -> &CancellationToken {
         &self.0.closing
     }
 }
 
 impl Facts {
-    /// What runs, over which transport, since now.
+    /// The facts of a process that starts now.
     pub fn new(running: impl Into<String>, transport: impl Into<String>) -> Self {
         let (running, transport) = (running.into(), transport.into());
         Facts { running, transport, started_at: Timestamp::now() }
@@ -153,7 +153,7 @@ impl Facts {
 }
 
 impl Bound {
-    /// The real address.
+    /// The bound address.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -163,7 +163,7 @@ impl Bound {
         format!("http://{}/", self.address)
     }
 
-    /// Answers until `shutdown`, then finishes what has begun, at most for 3 s.
+    /// Serves until `shutdown`, then finishes running requests, at most for 3 s.
     pub async fn serve(self, shutdown: CancellationToken) -> Result<(), ConsoleError> {
         let Bound { console, listener, address } = self;
         let closing = console.closing().clone();

@@ -1,4 +1,4 @@
-//! Who may ask: programs on this machine, and pages of this very origin.
+//! Access control: programs on this machine, and pages of this very origin.
 
 use std::net::IpAddr;
 
@@ -13,10 +13,10 @@ use axum::response::{IntoResponse, Response};
 
 use crate::problem::Wants;
 
-/// Refuses requests that a page of somebody else's may have caused.
+/// Refuses requests that a foreign page may have caused.
 ///
-/// A name that was rebound to this machine's address still shows in `Host`; another site's
-/// form or script shows in `Origin`.
+/// A DNS name rebound to this machine's address still shows in `Host`; another site's form or
+/// script shows in `Origin`.
 pub(crate) async fn only_this_machine(
     State(address): State<IpAddr>,
     wants: Wants,
@@ -40,7 +40,7 @@ pub(crate) async fn only_this_machine(
     next.run(request).await
 }
 
-/// Tells browsers to load nothing from elsewhere, to run nothing inline and to frame nothing.
+/// Headers that forbid external resources, inline scripts and framing.
 pub(crate) async fn harden(request: Request, next: Next) -> Response {
     const HEADERS: [(HeaderName, &str); 4] = [
         (
@@ -67,7 +67,7 @@ fn host(request: &Request) -> Option<Authority> {
     }
 }
 
-/// The port does not count: it may be forwarded, and a foreign page cannot choose the host.
+/// The port is ignored: it may be forwarded, and a foreign page cannot choose the host.
 fn is_this_machine(host: &Authority, address: IpAddr) -> bool {
     let name = host.host().trim_start_matches('[').trim_end_matches(']');
     match name.parse::<IpAddr>() {
@@ -79,8 +79,8 @@ fn is_this_machine(host: &Authority, address: IpAddr) -> bool {
     }
 }
 
-/// Browsers send `Origin` with every request that changes something; a program that sends
-/// none is not a page.
+/// Browsers send `Origin` with every request that changes something; a client that sends none is
+/// not a page.
 fn is_same_origin(headers: &HeaderMap, host: &Authority) -> bool {
     let site = headers.get("sec-fetch-site").map(HeaderValue::as_bytes);
     if site.is_some_and(|site| site != b"same-origin" && site != b"none") {

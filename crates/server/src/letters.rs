@@ -8,13 +8,13 @@ use serde_json::json;
 use crate::console::Console;
 use crate::problem::{Problem, Wants};
 
-/// Asks for a dead letter to be delivered again.
+/// Requests the replay of a dead letter.
 pub(crate) async fn retry(
     State(console): State<Console>,
     wants: Wants,
     Path(id): Path<String>,
 ) -> Result<Response, Problem> {
-    // Nobody signs in yet, so nobody is known by name.
+    // There is no sign-in yet, so the operator has no name.
     let by = Operator { name: "console", reason: "" };
     match Letters::of(console.chapar().store()).retry(&id, by).await {
         Ok(()) => {}
@@ -34,14 +34,14 @@ fn why(refused: &TriageError) -> &'static str {
     match refused {
         TriageError::Poison(_) => {
             "This dead letter is poison, which is never replayed. Quarantine or delete it, or \
-             classify it anew, with `chapar dlq`."
+             classify it again, with `chapar dlq`."
         }
         TriageError::Unfixed { .. } => {
-            "No fix is recorded for this dead letter, and its class asks for one. Record it with \
+            "No fix is recorded for this dead letter, and its class requires one. Record it with \
              `chapar dlq classify`."
         }
         TriageError::Forgotten(_) => {
-            "This dead letter is older than what the inbox remembers, so its event could be applied \
+            "This dead letter is older than the inbox's retention, so its event could be applied \
              twice. `chapar dlq replay --reapply` does it."
         }
         _ => "There is no open dead letter of this id. It may be on its way again already.",

@@ -1,8 +1,8 @@
-//! The HTTP face of Chapar: a console that shows what runs, live, in one page.
+//! The HTTP side of Chapar: a console that shows what runs, live, in one page.
 //!
-//! The page is rendered here and works without JavaScript; with it, it stays live over
-//! server-sent events. Nothing is built beforehand and nothing comes from elsewhere: templates,
-//! style sheet and script are compiled in.
+//! The page is rendered on the server and works without JavaScript; with it, it stays live over
+//! server-sent events. There is no build step and no external resource: templates, style sheet and
+//! script are compiled in.
 //!
 //! ```no_run
 //! # async fn example(chapar: chapar::Chapar, running: chapar::Running) -> Result<(), Box<dyn std::error::Error>> {

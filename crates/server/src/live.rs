@@ -12,19 +12,19 @@ use crate::pulse::Pulse;
 use crate::snapshot::Snapshot;
 
 const SECOND: Duration = Duration::from_secs(1);
-/// The longest that the store may take to be read.
+/// The timeout for reading the store.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Reading may take one part in this many of a store's time: a store that is large or busy is
-/// read less often.
+/// Reading may take one part in this many of a store's time: a large or busy store is read less
+/// often.
 const SHARE: u32 = 20;
-/// However slow the store is, it is asked again by then.
+/// The longest pause between two reads, however slow the store is.
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
 const LETTERS: i64 = 20;
 const SAGAS: i64 = 12;
 
-/// What the pages show, read once for all who look.
+/// The data of the pages, read once for all viewers.
 ///
-/// The pulse is taken from memory every second; the store is read only while somebody looks.
+/// Counters are sampled from memory every second; the store is read only while there are viewers.
 #[derive(Debug)]
 pub(crate) struct Live {
     store: Store,
@@ -35,13 +35,13 @@ pub(crate) struct Live {
     latest: watch::Sender<Option<Arc<str>>>,
 }
 
-/// What the store said last.
+/// The last data read from the store.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
     pub(crate) survey: Survey,
     pub(crate) letters: Vec<DeadLetter>,
     pub(crate) sagas: Vec<SagaCard>,
-    /// The store did not answer when it was asked last; the rest is older.
+    /// The last read failed; the data is older.
     pub(crate) failed: bool,
     next: Option<Instant>,
 }
@@ -53,7 +53,7 @@ impl Live {
         Live { store, metrics, started_at, pulse, reading: Default::default(), latest }
     }
 
-    /// How things stand now.
+    /// The current state.
     pub(crate) async fn snapshot(&self) -> Snapshot {
         let mut reading = self.reading.lock().await;
         let asked = Instant::now();
@@ -69,7 +69,7 @@ impl Live {
                     reading.failed = true;
                 }
             }
-            // A little less than a second, so that it is over at the next tick.
+            // A little less than a second, so that it has expired at the next tick.
             let pause = (asked.elapsed() * SHARE).clamp(SECOND * 9 / 10, LONGEST_PAUSE);
             reading.next = Some(asked + pause);
         }
@@ -82,12 +82,12 @@ impl Live {
         self.latest.subscribe()
     }
 
-    /// Has the store read anew for the next snapshot, because something was changed.
+    /// Has the store read again for the next snapshot, because something changed.
     pub(crate) async fn expire(&self) {
         self.reading.lock().await.next = None;
     }
 
-    /// Takes the pulse and tells those who watch, without end.
+    /// Samples the counters and sends snapshots to viewers, without end.
     pub(crate) async fn run(&self) {
         let beat = async {
             let mut seconds = seconds();
@@ -107,7 +107,7 @@ impl Live {
                 }
             }
         };
-        // Apart, so that a slow store does not bend the chart's time axis.
+        // In a task of its own, so that a slow store does not distort the chart's time axis.
         let ((), ()) = tokio::join!(beat, tell);
     }
 

@@ -1,8 +1,8 @@
-//! Whether a bearer token is one that Google has signed for us: a pure judgement over given keys
-//! and a given time.
+//! Verifies that a bearer token was signed by Google for us: a pure function over given keys and a
+//! given time.
 //!
-//! Only signatures by a published key count, RS256 and ES256: `none` and everything with a
-//! shared secret are no signatures, whatever the token says of itself.
+//! Only signatures by a published key count, RS256 and ES256: `none` and algorithms with a shared
+//! secret are refused, whatever the token declares.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -12,19 +12,19 @@ use ring::signature::{
 };
 use serde::Deserialize;
 
-/// By how much clocks may differ, in seconds.
+/// The tolerated clock difference, in seconds.
 const LEEWAY: i64 = 60;
 /// The issuer of Google's tokens, which has two spellings.
 const GOOGLE: [&str; 2] = ["https://accounts.google.com", "accounts.google.com"];
 
-/// What a token must say.
+/// The claims that a token must have.
 #[derive(Debug, Clone)]
 pub struct Expected {
-    /// Who may have issued it: Google's two spellings unless told otherwise.
+    /// The accepted issuers: Google's two spellings by default.
     pub issuers: Vec<String>,
-    /// For whom it was issued: what the push subscription has as its audience.
+    /// The expected audience: that of the push subscription.
     pub audience: String,
-    /// Whose it is, if it may be only one's: the service account of the push subscription.
+    /// The expected account, if restricted: the service account of the push subscription.
     pub email: Option<String>,
 }
 
@@ -36,39 +36,39 @@ impl Expected {
     }
 }
 
-/// Why a token is refused. None of it quotes the token.
+/// Why a token is refused. The messages never quote the token.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BadToken {
-    /// There is none.
+    /// It is missing.
     #[error("there is no bearer token")]
     Missing,
-    /// It is no JSON Web Token.
-    #[error("the token is no JSON Web Token")]
+    /// It is not a JSON Web Token.
+    #[error("the token is not a JSON Web Token")]
     Malformed,
     /// It is not signed by a key pair.
     #[error("the token is not signed by RS256 or ES256")]
     Unsigned,
-    /// No key has its id; a newer set of keys may.
-    #[error("the token is signed by a key that is not known")]
+    /// Its key is unknown; a newer key set may have it.
+    #[error("the token is signed by an unknown key")]
     UnknownKey,
     /// The signature is not that of the key.
     #[error("the token's signature is wrong")]
     Forged,
-    /// Somebody else has issued it.
-    #[error("the token is of another issuer")]
+    /// It is from another issuer.
+    #[error("the token is from another issuer")]
     Issuer,
-    /// It is meant for somebody else.
+    /// It is for another audience.
     #[error("the token is for another audience")]
     Audience,
-    /// It was good until some time ago.
+    /// It has expired.
     #[error("the token has expired")]
     Expired,
-    /// It will be good later.
+    /// It is not valid yet.
     #[error("the token is not valid yet")]
     Early,
-    /// It is another account's.
-    #[error("the token is of another account")]
+    /// It belongs to another account.
+    #[error("the token belongs to another account")]
     Account,
 }
 
@@ -125,12 +125,12 @@ enum Audience {
 }
 
 impl KeySet {
-    /// Reads a set as issuers publish it (JWKS). Keys of other kinds are passed over.
+    /// Reads a key set as issuers publish it (JWKS). Keys of other kinds are ignored.
     pub fn read(json: &[u8]) -> Result<Self, serde_json::Error> {
         serde_json::from_slice(json)
     }
 
-    /// Judges the value of an `Authorization` header.
+    /// Verifies the value of an `Authorization` header.
     pub fn judge(
         &self,
         authorization: Option<&str>,

@@ -1,4 +1,4 @@
-//! What the machines around a process ask it: is it alive, is it ready, how is it doing.
+//! Health, readiness and metrics of a process.
 
 use std::net::SocketAddr;
 
@@ -20,7 +20,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::console::ConsoleError;
 
-/// `/healthz`, `/readyz` and `/metrics` of a process, under the names of its system's profile.
+/// `/healthz`, `/readyz` and `/metrics` of a process, with the metric names of its system's
+/// profile.
 #[derive(Debug, Clone)]
 pub struct Ops {
     chapar: Chapar,
@@ -29,7 +30,7 @@ pub struct Ops {
 }
 
 impl Ops {
-    /// The answers for a process on this backbone.
+    /// The endpoints of a process on this backbone.
     pub fn new(chapar: Chapar, metrics: Metrics) -> Self {
         Ops { chapar, metrics, health: Health::default() }
     }
@@ -49,7 +50,8 @@ impl Ops {
             .with_state(self.clone())
     }
 
-    /// Takes an address; port 0 takes any that is free. Returns the real one, and what to run.
+    /// Binds an address; port 0 chooses a free one. Returns the bound address, and the future to
+    /// run.
     pub async fn bind(
         &self,
         address: SocketAddr,
@@ -61,7 +63,7 @@ impl Ops {
         let server =
             axum::serve(listener, self.router()).with_graceful_shutdown(closing.cancelled_owned());
         Ok((bound, async move {
-            // An accept that fails is tried again by the server itself; it never gives up.
+            // The server retries a failed accept itself; it never ends with an error.
             let _ = server.await;
         }))
     }
@@ -118,8 +120,8 @@ async fn metrics(State(ops): State<Ops>) -> Response {
             let help = "Age of the oldest event that is not published, in seconds";
             shown.gauge(Instrument::OutboxOldestUnpublished, help, lag.seconds);
         }
-        // Left out rather than wrong: an absent gauge is an alert of its own.
-        Err(error) => tracing::warn!(%error, "the outbox cannot be measured"),
+        // Omitted rather than wrong: alert on an absent gauge.
+        Err(error) => tracing::warn!(%error, "cannot read the outbox lag; its gauges are omitted"),
     }
     shown.answer()
 }
@@ -130,7 +132,7 @@ struct Shown<'a> {
 }
 
 impl Shown<'_> {
-    /// The name that the system's dashboards know, or one of ours.
+    /// The name from the profile, or the default.
     fn name(&self, instrument: Instrument) -> String {
         match self.ops.chapar.profile().metric(instrument) {
             Some(name) => name.to_owned(),
@@ -153,7 +155,7 @@ impl Shown<'_> {
         self.registry.register(name.trim_end_matches("_total"), help, counter);
     }
 
-    /// One series for each rule and service, and none where nothing was blocked.
+    /// One series for each rule and service; none if nothing was blocked.
     fn blocked(&mut self, counts: Vec<(&'static str, String, u64)>) {
         let family = Family::<[(&str, String); 2], Counter>::default();
         for (code, service, count) in counts {

@@ -13,7 +13,7 @@ use crate::pulse::SECONDS;
 use crate::show::{Rate, Wait, label};
 use crate::snapshot::{ConsumerLine, LetterLine, SagaLine, Snapshot, StateLine};
 
-/// The page that shows how things stand.
+/// The page with the current state.
 pub(crate) async fn home(State(console): State<Console>) -> Response {
     let now = console.live().snapshot().await;
     let plot = Plot::new(&now);
@@ -22,7 +22,7 @@ pub(crate) async fn home(State(console): State<Console>) -> Response {
     fresh(page(&HomePage { facts: console.facts(), store, now, plot, blank }))
 }
 
-/// The page that tells the story of one saga.
+/// The page with the history of one saga.
 pub(crate) async fn saga(
     State(console): State<Console>,
     wants: Wants,
@@ -65,7 +65,7 @@ struct HomePage<'a> {
     blank: Blank,
 }
 
-/// Empty rows that the script copies, so that a row is written down once.
+/// Empty rows that the script copies, so that the markup of a row exists once.
 #[derive(Default)]
 struct Blank {
     consumer: ConsumerLine,
@@ -126,7 +126,7 @@ impl Step {
     }
 }
 
-/// The chart as paths in a box of 119 × 100. The script draws it alike.
+/// The chart as paths in a box of 119 × 100. The script draws it in the same way.
 struct Plot {
     published: String,
     applied: String,

@@ -1,4 +1,4 @@
-//! What is said when something is not as asked: a page to people, RFC 9457 to programs.
+//! Error responses: a page for people, RFC 9457 for programs.
 
 use std::convert::Infallible;
 
@@ -13,14 +13,14 @@ use chapar::StoreError;
 use serde::Serialize;
 use tracing::warn;
 
-/// What whoever asks can read.
+/// What the client can read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wants {
     Html,
     Json,
 }
 
-/// An answer that is not the one asked for.
+/// An error response.
 #[derive(Debug)]
 pub(crate) struct Problem {
     wants: Wants,
@@ -33,11 +33,11 @@ impl Wants {
         Problem { wants: self, status, detail }
     }
 
-    /// The store's own words may name hosts and users: they go to the log, not to the page.
+    /// The store's error may name hosts and users: it goes to the log, not to the page.
     pub(crate) fn store_failed(self) -> impl FnOnce(StoreError) -> Problem {
         move |error| {
-            warn!(%error, "the store did not do what the console asked for");
-            const DETAIL: &str = "The store does not answer. The log of the process says why.";
+            warn!(%error, "a request of the console failed in the store");
+            const DETAIL: &str = "The store cannot be read or written. See the log of the process.";
             self.problem(StatusCode::SERVICE_UNAVAILABLE, DETAIL)
         }
     }

@@ -5,10 +5,10 @@ use chapar::Metrics;
 
 /// How many seconds the chart goes back.
 pub(crate) const SECONDS: usize = 120;
-/// Over how many seconds a figure is the mean: calm enough to read, quick enough to believe.
+/// The window of a rate in seconds: long enough to be steady, short enough to be current.
 const CALM: usize = 5;
 
-/// What passed per second, for the last two minutes.
+/// Rates per second, for the last two minutes.
 #[derive(Debug)]
 pub(crate) struct Pulse {
     /// Oldest first, at most [`CALM`] + 1.
@@ -17,7 +17,7 @@ pub(crate) struct Pulse {
     applied: VecDeque<f64>,
 }
 
-/// What had passed in all at a time.
+/// The totals at a time.
 #[derive(Debug)]
 struct Beat {
     at: Instant,
@@ -26,13 +26,13 @@ struct Beat {
 }
 
 impl Pulse {
-    /// Begins now: what passed before does not count.
+    /// Starts now: earlier events do not count.
     pub(crate) fn new(metrics: &Metrics, now: Instant) -> Self {
         let beats = VecDeque::from([Beat::of(metrics, now)]);
         Pulse { beats, published: VecDeque::new(), applied: VecDeque::new() }
     }
 
-    /// Notes what has passed since the last beat.
+    /// Records the totals since the last sample.
     pub(crate) fn beat(&mut self, metrics: &Metrics, now: Instant) {
         let beat = Beat::of(metrics, now);
         let Some(last) = self.beats.back() else { return };

@@ -1,4 +1,4 @@
-//! `POST /internal/events/<topic-short>`: what Pub/Sub pushes, once its token is found good.
+//! `POST /internal/events/<topic-short>`: receives Pub/Sub pushes with a valid token.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -23,18 +23,18 @@ use crate::oidc::{BadToken, Expected, KeySet};
 pub const GOOGLE_KEYS: &str = "https://www.googleapis.com/oauth2/v3/certs";
 /// Pub/Sub pushes 10 MB at most, in base64.
 const LARGEST: usize = 16 * 1024 * 1024;
-/// Keys are fetched anew after this,
+/// Keys are fetched again after this,
 const FRESH: Duration = Duration::from_secs(3600);
-/// and no more often than this, whatever tokens come.
+/// and not more often than this, whatever tokens arrive.
 const SELDOM: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What to answer to a pushed message whose token is good.
+/// The answer to a pushed message with a valid token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PushAnswer {
-    /// Success only when the message is applied or in a box.
+    /// Success only if the message is applied or stored (dead letter, parked, stashed).
     pub status: u16,
-    /// For whoever reads the logs of the broker.
+    /// A text for the broker's logs.
     pub said: String,
 }
 
@@ -52,8 +52,8 @@ struct Inner {
 }
 
 impl PushEndpoint {
-    /// Tokens must be as expected and signed by a key that is published at `keys_url`, such as
-    /// [`GOOGLE_KEYS`]. Good messages go to `deliver`, with the last part of the address.
+    /// Tokens must have the expected claims and be signed by a key published at `keys_url`, such as
+    /// [`GOOGLE_KEYS`]. Valid messages go to `deliver`, with the last part of the path.
     pub fn new<F>(
         expected: Expected,
         keys_url: impl Into<String>,
@@ -75,7 +75,8 @@ impl PushEndpoint {
             .with_state(self.clone())
     }
 
-    /// Takes an address; port 0 takes any that is free. Returns the real one, and what to run.
+    /// Binds an address; port 0 chooses a free one. Returns the bound address, and the future to
+    /// run.
     pub async fn bind(
         &self,
         address: SocketAddr,
@@ -103,11 +104,11 @@ async fn receive(
     match inner.keys.judge(token, &inner.expected, Timestamp::now()).await {
         Ok(()) => {}
         Err(Unjudged::Bad(why)) => {
-            debug!(topic, %why, "a pushed message is refused");
+            debug!(topic, %why, "pushed message refused");
             return (StatusCode::UNAUTHORIZED, why.to_string());
         }
         Err(Unjudged::NoKeys) => {
-            let said = "the keys of the issuer cannot be had; try again".to_owned();
+            let said = "cannot fetch the issuer's keys; retry later".to_owned();
             return (StatusCode::SERVICE_UNAVAILABLE, said);
         }
     }
@@ -116,8 +117,8 @@ async fn receive(
     (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), answer.said)
 }
 
-/// The published keys: fetched when they are first needed, after a while, and when a token names
-/// one that is not among them, because issuers change their keys without a word.
+/// The published keys: fetched when first needed, after a while, and when a token names an unknown
+/// one, because issuers rotate keys without notice.
 struct Keys {
     url: String,
     seldom: Duration,
@@ -162,7 +163,7 @@ impl Keys {
         verdict.map_or(Err(Unjudged::NoKeys), |verdict| verdict.map_err(Unjudged::Bad))
     }
 
-    /// Strangers' tokens must not make us ask the issuer all the time.
+    /// Invalid tokens must not make us query the issuer all the time.
     fn may_try(&self) -> bool {
         let mut state = self.state();
         let may = state.tried.is_none_or(|tried| tried.elapsed() >= self.seldom);
@@ -181,12 +182,12 @@ impl Keys {
                 .call()
                 .map_err(|error| error.to_string())?;
             let body = answer.body_mut().read_to_vec().map_err(|error| error.to_string())?;
-            KeySet::read(&body).map_err(|error| format!("no set of keys: {error}"))
+            KeySet::read(&body).map_err(|error| format!("not a key set: {error}"))
         });
         match fetched.await {
             Ok(Ok(keys)) => Some(keys),
             Ok(Err(error)) => {
-                warn!(url = self.url, error, "the keys of the issuer cannot be had");
+                warn!(url = self.url, error, "cannot fetch the issuer's keys");
                 None
             }
             Err(_) => None,

@@ -1,4 +1,4 @@
-//! A receiver of pushed events, to see what arrives before a service of one's own is written.
+//! A receiver of pushed events, for trying pushes before a service exists.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -16,12 +16,12 @@ use tokio_util::sync::CancellationToken;
 
 use crate::console::ConsoleError;
 
-/// The largest message that is taken, in bytes.
+/// The largest accepted message, in bytes.
 const LARGEST: usize = 32 * 1024 * 1024;
 /// How many events are remembered.
 const REMEMBERED: usize = 100_000;
 
-/// A service that takes pushed events, checks them, and tells what came.
+/// A service that receives pushed events, verifies them, and reports them.
 #[derive(Clone)]
 pub struct Receiver(Arc<Inner>);
 
@@ -33,16 +33,16 @@ struct Inner {
     asked: AtomicU64,
 }
 
-/// How a receiver plays a broken service.
+/// How a receiver simulates failures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Trouble {
-    /// What it answers instead of applying the event.
+    /// The status it answers instead of applying the event.
     pub status: u16,
     /// Every how many messages: 1 is all of them.
     pub every: u64,
 }
 
-/// A message that came.
+/// A received message.
 #[derive(Debug)]
 pub struct Received {
     /// The last part of the address: the topic without the system's name.
@@ -51,27 +51,27 @@ pub struct Received {
     pub headers: Vec<(String, String)>,
     /// The body.
     pub body: Bytes,
-    /// What became of it.
+    /// The result.
     pub outcome: Outcome,
-    /// What was answered.
+    /// The answered status.
     pub status: u16,
 }
 
-/// What became of a message.
+/// The result of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
-    /// It was new and is applied.
+    /// New, and applied.
     Applied,
-    /// It was applied before.
+    /// A duplicate.
     Duplicate,
-    /// It was refused on purpose.
+    /// Failed on purpose.
     Trouble,
-    /// It is not what it says.
+    /// Rejected by the signature check.
     Refused(Refusal),
 }
 
 impl Receiver {
-    /// A receiver that knows these secrets and calls `tell` for each message.
+    /// A receiver with these secrets that calls `tell` for each message.
     pub fn new(
         secrets: Secrets,
         trouble: Option<Trouble>,
@@ -90,7 +90,8 @@ impl Receiver {
             .with_state(self.clone())
     }
 
-    /// Takes an address; port 0 takes any that is free. Returns the real one, and what to run.
+    /// Binds an address; port 0 chooses a free one. Returns the bound address, and the future to
+    /// run.
     pub async fn bind(
         &self,
         address: SocketAddr,

@@ -1,4 +1,4 @@
-//! Values that people read: raw in JSON, rounded on the page. The script writes them alike.
+//! Values for people: raw in JSON, rounded on the page. The script formats them in the same way.
 
 use std::fmt;
 

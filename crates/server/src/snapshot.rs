@@ -8,12 +8,12 @@ use crate::live::Reading;
 use crate::pulse::Pulse;
 use crate::show::{Ago, Count, Rate, Span, Wait, label};
 
-/// How things stand at a moment: what the page shows and the stream sends.
+/// The state at a moment: what the page shows and the stream sends.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct Snapshot {
     pub(crate) at: Timestamp,
     pub(crate) uptime_seconds: Span,
-    /// The store does not answer; what comes from it is older than the rest.
+    /// The last read of the store failed; its data is older than the rest.
     pub(crate) store_failed: bool,
     pub(crate) figures: Figures,
     pub(crate) chart: Chart,
@@ -46,7 +46,7 @@ pub(crate) struct Chart {
     pub(crate) applied: Vec<f64>,
 }
 
-/// What a consumer has done since this process started.
+/// The counters of a consumer since this process started.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ConsumerLine {
     pub(crate) key: String,
@@ -82,10 +82,10 @@ pub(crate) struct LetterLine {
     pub(crate) reason: String,
     pub(crate) attempts: Count,
     pub(crate) followers: Count,
-    /// It is on its way again.
+    /// A replay is requested.
     pub(crate) retrying: bool,
     pub(crate) action: &'static str,
-    /// The action with what it is done to, for those who do not see the row around it.
+    /// The action with its object, for screen readers.
     pub(crate) action_label: String,
     pub(crate) href: String,
 }
@@ -104,7 +104,7 @@ pub(crate) struct SagaLine {
     pub(crate) href: String,
 }
 
-/// What people make of a saga's outcome.
+/// The standing of a saga, derived from its outcome.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Standing {
@@ -171,7 +171,7 @@ impl Standing {
         }
     }
 
-    /// A state as people call it; one in which a saga is stuck says so.
+    /// The label of a state; a stuck saga is marked as such.
     fn label(self, state: &str) -> String {
         match self {
             Standing::Stuck => format!("{} (stuck)", label(state)),
@@ -246,7 +246,7 @@ fn consumers(metrics: &Metrics, pulse: &Pulse) -> Vec<ConsumerLine> {
     metrics.consumers().into_iter().map(line).collect()
 }
 
-/// Those under way first and, among alike, by name: a line keeps its place.
+/// Open ones first, then by name, so that a row keeps its place.
 fn states(sagas: &[SagaSummary]) -> Vec<StateLine> {
     let most = sagas.iter().map(|summary| summary.count).max().unwrap_or(0).max(1);
     let line = |summary: &SagaSummary| {

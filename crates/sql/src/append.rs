@@ -9,7 +9,7 @@ use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
 
-/// An event on its way into the outbox.
+/// An event to be appended to the outbox.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the fields are those of the envelope and the table")]
 pub struct Append {
@@ -28,34 +28,34 @@ pub struct Append {
     pub body: Bytes,
 }
 
-/// What became of an append.
+/// The result of an append.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Appended {
-    /// The event's id: the new one, or the first one's with the same idempotency key.
+    /// The event's id: the new one, or that of the first event with the same idempotency key.
     pub event_id: String,
-    /// The same intent had been appended before; nothing was written.
+    /// The same intent was appended before; nothing was written.
     pub repeated: bool,
 }
 
 impl Append {
-    /// The hash that tells whether two payloads are the same.
+    /// The hash by which two payloads are compared.
     pub fn hash(payload: &[u8]) -> [u8; 32] {
         Sha256::digest(payload).into()
     }
 
-    /// Appends one event inside a PostgreSQL transaction of any driver, and returns its id or the
-    /// first one's with the same intent. The parameters are `event_id`, `tenant`, `topic`,
+    /// Appends one event inside a PostgreSQL transaction of any driver, and returns its id or that
+    /// of the first event with the same intent. The parameters are `event_id`, `tenant`, `topic`,
     /// `ordering_key`, [`home_shard`](Append::home_shard), `aggregate_type`, `aggregate_id`,
     /// `idempotency_key`, `payload_hash`, `correlation_id`, `causation_id`, `headers`, `body`.
     pub const CALL: &str =
         "select chapar.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, true, $12, $13)";
 
-    /// The shard that an event belongs to, as the column has it.
+    /// The event's shard, as stored in the column.
     pub fn home_shard(&self) -> i16 {
         self.home() as i16
     }
 
-    /// Sorts events as their keys must be locked.
+    /// Sorts events into the order in which their keys must be locked.
     pub fn sort(events: &mut [Append]) {
         events.sort_by(|a, b| (a.home(), &a.ordering_key).cmp(&(b.home(), &b.ordering_key)));
     }
@@ -66,22 +66,22 @@ impl Append {
     }
 }
 
-/// The most keys that one append locks one by one. PostgreSQL has room for some 6,400 locks by
+/// The most keys that one append locks individually. PostgreSQL has room for about 6,400 locks by
 /// default, over all connections.
 const MOST_KEY_LOCKS: usize = 500;
 
-/// How many shards the key space has, for ever.
+/// The number of shards of the key space. It never changes.
 pub(crate) const SHARDS: u8 = 64;
 
 impl Conn<'_> {
-    /// Appends events inside this transaction, all or nothing.
+    /// Appends events inside this transaction, all or none.
     ///
-    /// Keys are locked in one order, so two transactions that append to the same keys wait for
-    /// each other and never deadlock. Within a key the given order is kept. The answers are in
-    /// the given order.
+    /// Keys are locked in sorted order, so two transactions that append to the same keys wait for
+    /// each other and do not deadlock. Within a key the given order is kept. Results are in the
+    /// given order.
     ///
     /// On PostgreSQL a key that another transaction holds for too long is
-    /// [`StoreError::Unavailable`]: roll back and try again.
+    /// [`StoreError::Unavailable`]: roll back and retry.
     pub async fn append(&mut self, events: &[Append]) -> Result<Vec<Appended>, StoreError> {
         let mut order: Vec<usize> = (0..events.len()).collect();
         let place = |n: &usize| (events[*n].home(), &events[*n].ordering_key);
@@ -146,8 +146,8 @@ impl Conn<'_> {
         Ok(ids)
     }
 
-    /// One event, as most transactions have: by one plain statement, unless it has an intent or
-    /// somebody holds its key.
+    /// Appends one event, the common case: by one plain statement, unless it has an intent or its
+    /// key is locked.
     async fn append_one(&mut self, event: &Append) -> Result<String, StoreError> {
         match self.append_undisturbed(event).await? {
             true => Ok(event.event_id.clone()),
@@ -155,10 +155,10 @@ impl Conn<'_> {
         }
     }
 
-    /// What `chapar.append` does when nothing stands in its way, without the price of calling it;
-    /// says whether it did.
+    /// Does what `chapar.append` does for an uncontended key, without the cost of the function
+    /// call; returns whether it did.
     async fn append_undisturbed(&mut self, event: &Append) -> Result<bool, StoreError> {
-        // The transaction's id before the event's number: see chapar.open_window.
+        // The transaction id is taken before the event's number: see chapar.open_window.
         macro_rules! insert {
             ($with:expr, $from:expr) => {
                 concat!(
@@ -186,8 +186,8 @@ impl Conn<'_> {
         let statement = match (&event.ordering_key, &event.idempotency_key) {
             (None, None) => UNORDERED,
             (Some(_), None) => ORDERED,
-            // Another transaction may hold the intent, under this key or any other: only the
-            // function gives up waiting for it.
+            // Another transaction may hold the intent, under this key or another one: only the
+            // function has a timeout for waiting on it.
             (_, Some(_)) => return Ok(false),
         };
         let query = sqlx::query(statement)
@@ -227,8 +227,8 @@ impl Conn<'_> {
         Ok(id)
     }
 
-    /// Locks whole shards for a batch of very many keys, whose own locks would exhaust the
-    /// server's shared memory; says whether it did.
+    /// Locks whole shards for a batch with very many keys, whose own locks would exhaust the
+    /// server's shared memory; returns whether it did.
     async fn lock_whole_shards(&mut self, events: &[&Append]) -> Result<bool, StoreError> {
         const LOCK: &str =
             "select pg_advisory_xact_lock(7526764, shard::int) from unnest($1) as s(shard)";
@@ -244,7 +244,7 @@ impl Conn<'_> {
     }
 
     async fn append_sqlite(&mut self, events: &[&Append]) -> Result<Vec<String>, StoreError> {
-        // One statement for all events: each one is a trip to SQLite's thread and back.
+        // One statement for all events: each statement is a round trip to SQLite's thread.
         static INSERT: Statement = Statement::new(
             "insert into chapar.outbox (event_id, tenant, topic, ordering_key, shard, \
              aggregate_type, aggregate_id, idempotency_key, correlation_id, causation_id, sealed, \
@@ -333,7 +333,7 @@ impl Conn<'_> {
     }
 }
 
-/// Bytes for a JSON text that SQLite turns back with `unhex`.
+/// Bytes as hex in a JSON text, for SQLite's `unhex`.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     const DIGITS: &[u8; 16] = b"0123456789abcdef";
     let mut text = String::with_capacity(bytes.len() * 2);

@@ -4,22 +4,22 @@ use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
 
-/// What somebody did to the system, and why.
+/// An operator's action, and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct AuditEntry<'a> {
-    /// Who did it.
+    /// The actor.
     pub actor: &'a str,
-    /// What was done, such as `dead_letter.retry`.
+    /// The action, such as `dead_letter.retry`.
     pub action: &'a str,
-    /// What it was done to.
+    /// The object of the action.
     pub target: &'a str,
-    /// Why, in the actor's words; empty if nobody asked.
+    /// The actor's reason; empty if none was required.
     pub reason: &'a str,
-    /// More about it as JSON.
+    /// Details, as JSON.
     pub detail: &'a str,
 }
 
-/// A line of the audit log.
+/// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct AuditLine {
@@ -29,29 +29,29 @@ pub struct AuditLine {
     pub action: String,
     pub target: String,
     pub reason: String,
-    /// More about it as JSON.
+    /// Details, as JSON.
     pub detail: String,
 }
 
-/// Which lines of the audit log are meant. What is not set lets everything pass.
+/// A filter on the audit log. An unset field matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct AuditFilter {
-    /// Who did it.
+    /// The actor.
     pub actor: Option<String>,
-    /// What was done; `dead_letter` stands for all of `dead_letter.…`.
+    /// The action; `dead_letter` matches all of `dead_letter.…`.
     pub action: Option<String>,
-    /// What it was done to.
+    /// The object of the action.
     pub target: Option<String>,
-    /// Not before.
+    /// At or after this time.
     pub since: Option<Timestamp>,
-    /// Before.
+    /// Before this time.
     pub until: Option<Timestamp>,
-    /// Only lines older than this one, for the next page.
+    /// Only entries older than this one, for the next page.
     pub before: Option<i64>,
 }
 
 impl Conn<'_> {
-    /// The newest lines of the audit log.
+    /// The newest entries of the audit log.
     pub async fn audit_lines(
         &mut self,
         filter: &AuditFilter,
@@ -87,8 +87,8 @@ impl Conn<'_> {
         self.query(&LINES, args).await?.iter().map(line).collect()
     }
 
-    /// Adds a line to the audit log, which nobody can change afterwards. Do it in the
-    /// transaction of the action itself: neither is there without the other.
+    /// Adds an entry to the audit log, which cannot be changed afterwards. Call it in the
+    /// transaction of the action itself, so that both commit or neither does.
     pub async fn audit(&mut self, entry: &AuditEntry<'_>) -> Result<(), StoreError> {
         static ADD: Statement = Statement::new(
             "insert into chapar.audit_log (at, actor, action, target, reason, detail) \

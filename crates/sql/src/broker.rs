@@ -1,7 +1,8 @@
-//! What became of each event where a broker carries them, from the tables alone.
+//! Counting the state of each event where a broker carries them, from the tables alone.
 //!
-//! The broker's cursors are not in the database, so what a consumer has passed over is told by
-//! the order of keys: who has applied a later event of a key will not see the earlier one again.
+//! The broker's cursors are not in the database, so what a consumer has skipped is derived from the
+//! order of keys: a consumer that applied a later event of a key will not see the earlier one
+//! again.
 
 use jiff::Timestamp;
 
@@ -14,7 +15,7 @@ use crate::survey::Verdict;
 pub type Subscribed = (String, String);
 
 impl Conn<'_> {
-    /// What a run comes to; see [`Conn::verdict`] for a log in the store.
+    /// The verdict of a run; see [`Conn::verdict`] for a log in the store.
     pub async fn verdict_over_broker(
         &mut self,
         subscriptions: &[Subscribed],
@@ -48,8 +49,8 @@ impl Conn<'_> {
         })
     }
 
-    /// As [`Conn::under_way`], with the events that consumers have neither applied nor put
-    /// into a box.
+    /// As [`Conn::under_way`], plus the events that consumers have neither applied nor stored as
+    /// dead letter, parked or stashed.
     pub async fn under_way_over_broker(
         &mut self,
         subscriptions: &[Subscribed],

@@ -98,7 +98,8 @@ impl Tx {
         }
     }
 
-    /// Binds what follows to one tenant, by row-level security where the database has it.
+    /// Binds the rest of the transaction to one tenant, by row-level security where the database
+    /// has it.
     pub async fn set_tenant(&mut self, tenant: &str) -> Result<(), StoreError> {
         if self.backend() == Backend::Postgres {
             const SET: &str = "select set_config('app.tenant_id', $1, true)";
@@ -117,7 +118,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Rolls back now, instead of when dropped.
+    /// Rolls back now instead of on drop.
     pub async fn rollback(self) -> Result<(), StoreError> {
         match self.0 {
             #[cfg(feature = "sqlite")]

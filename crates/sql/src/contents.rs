@@ -1,4 +1,4 @@
-//! What a store holds, for tests that ask whether a step has changed anything.
+//! The contents of a store, for tests that check whether a step changed anything.
 
 use std::collections::BTreeMap;
 
@@ -7,15 +7,14 @@ use sqlx::{AssertSqlSafe, Row as _};
 use crate::conn::Conn;
 use crate::error::StoreError;
 
-/// Those of our own tables in which a handler leaves something. The others keep how far
-/// everybody has read.
+/// Our own tables that handlers write to. The others hold cursors and other progress.
 const OURS: [&str; 5] =
     ["chapar_effects", "chapar_outbox", "chapar_saga_history", "chapar_sagas", "chapar_timers"];
 
 impl Conn<'_> {
-    /// Every row that handlers have left in a SQLite store, as text, by table: the user's tables,
-    /// events, sagas, timers and effects. Nothing on PostgreSQL, where row-level security would
-    /// hide a part of it.
+    /// Every row that handlers have written to a SQLite store, as text, by table: the user's
+    /// tables, events, sagas, timers and effects. Empty on PostgreSQL, where row-level security
+    /// would hide a part of it.
     pub async fn contents(&mut self) -> Result<BTreeMap<String, Vec<String>>, StoreError> {
         const TABLES: &str = "select name from sqlite_master where type = 'table' \
              and name not like 'sqlite\\_%' escape '\\'";
@@ -31,7 +30,7 @@ impl Conn<'_> {
             let columns = columns.iter().map(|row| row.try_get::<String, _>(0));
             let quoted = columns.map(|name| Ok(format!("quote({})", named(&name?))));
             let quoted = quoted.collect::<Result<Vec<_>, StoreError>>()?.join(" || ', ' || ");
-            // Names of tables cannot be parameters; these come from the database itself.
+            // Table names cannot be parameters; these come from the database itself.
             let rows = format!("select {quoted} from {} order by 1", named(&table));
             let rows = sqlx::query(AssertSqlSafe(rows)).fetch_all(&mut **conn).await?;
             let rows = rows.iter().map(|row| row.try_get(0)).collect::<Result<_, sqlx::Error>>()?;

@@ -1,4 +1,4 @@
-//! Who reads a topic, and who has left it for the version after.
+//! Which consumers read a topic, and which have cut over to the next version.
 
 use jiff::Timestamp;
 
@@ -7,21 +7,21 @@ use crate::error::StoreError;
 use crate::statement::Statement;
 use crate::value::Value;
 
-/// A subscription that was attached to a topic.
+/// A subscription that was active on a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicReader {
     /// The subscription: the name of the consumer.
     pub subscription: String,
-    /// The service whose consumer it is.
+    /// The service of the consumer.
     pub service: String,
-    /// When it was attached for the first time.
+    /// When it was first active.
     pub first_seen: Timestamp,
-    /// When it was attached last.
+    /// When it was last active.
     pub last_seen: Timestamp,
 }
 
 impl Conn<'_> {
-    /// Notes that a subscription is attached to its topics, now.
+    /// Records that a subscription is active on its topics now.
     pub async fn note_reader(
         &mut self,
         subscription: &str,
@@ -34,7 +34,7 @@ impl Conn<'_> {
              on conflict (topic, subscription) do update set service = excluded.service, \
              last_seen = excluded.last_seen",
         );
-        // Sorted, so that processes of one subscription wait in the same order.
+        // Sorted, so that processes of one subscription lock rows in the same order.
         let mut topics: Vec<&String> = topics.iter().collect();
         topics.sort();
         for topic in topics {
@@ -43,7 +43,7 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// Every subscription that was ever attached to a topic, by name.
+    /// Every subscription that was ever active on a topic, by name.
     pub async fn topic_readers(&mut self, topic: &str) -> Result<Vec<TopicReader>, StoreError> {
         static READERS: Statement = Statement::new(
             "select subscription, service, first_seen, last_seen from chapar.topic_readers \
@@ -61,7 +61,7 @@ impl Conn<'_> {
         rows.iter().map(reader).collect()
     }
 
-    /// Forgets a topic's readers, once it is retired.
+    /// Removes a topic's readers, once it is retired.
     pub async fn forget_readers(&mut self, topic: &str) -> Result<(), StoreError> {
         static FORGET: Statement =
             Statement::new("delete from chapar.topic_readers where topic = $1");
@@ -69,7 +69,8 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// Records that a service has left a topic for the version after; false where that was known.
+    /// Records that a service has cut over from a topic to the next version; false if already
+    /// recorded.
     pub async fn record_cutover(&mut self, topic: &str, service: &str) -> Result<bool, StoreError> {
         static RECORD: Statement = Statement::new(
             "insert into chapar.cutovers (topic, service, recorded_at) \

@@ -1,4 +1,4 @@
-//! What programs declare of themselves when they start, for whoever decides from outside.
+//! What programs declare about themselves when they start, for operator commands.
 
 use jiff::Timestamp;
 
@@ -12,24 +12,24 @@ use crate::statement::Statement;
 pub struct DeclaredConsumer {
     pub consumer: String,
     pub service: String,
-    /// It never goes back over what it has applied.
+    /// Append-only: it never applies events again.
     pub append_only: bool,
     pub declared_at: Timestamp,
 }
 
-/// A timer of a saga that some program handles.
+/// A timer of a saga that a program handles.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct DeclaredTimer {
     pub saga: String,
     pub name: String,
     pub service: String,
-    /// What happens when it fires, in the words of the program; empty if it has none.
+    /// What happens when it fires, as described by the program; may be empty.
     pub does: String,
 }
 
 impl Conn<'_> {
-    /// Writes down what a consumer declares.
+    /// Stores a consumer's declaration.
     pub async fn declare_consumer(
         &mut self,
         consumer: &str,
@@ -47,7 +47,7 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// What a consumer has declared, if it ever ran.
+    /// A consumer's declaration, if it ever ran.
     pub async fn declared_consumer(
         &mut self,
         consumer: &str,
@@ -68,7 +68,7 @@ impl Conn<'_> {
         rows.first().map(declared).transpose()
     }
 
-    /// Writes down which timers a program handles.
+    /// Stores which timers a program handles.
     pub async fn declare_timers(&mut self, timers: &[DeclaredTimer]) -> Result<(), StoreError> {
         static DECLARE: Statement = Statement::new(
             "insert into chapar.saga_timers (saga, name, service, does, declared_at) \
@@ -101,7 +101,7 @@ impl Conn<'_> {
         rows.iter().map(timer).collect()
     }
 
-    /// The topics that a consumer was last seen to read.
+    /// The topics that a consumer last read.
     pub async fn topics_of(&mut self, consumer: &str) -> Result<Vec<String>, StoreError> {
         static TOPICS: Statement = Statement::new(
             "select topic from chapar.topic_readers where subscription = $1 order by topic",
@@ -110,7 +110,7 @@ impl Conn<'_> {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// When a consumer was attached for the first time.
+    /// When a consumer was first active.
     pub async fn first_seen(&mut self, consumer: &str) -> Result<Option<Timestamp>, StoreError> {
         static FIRST: Statement = Statement::new(
             "select min(first_seen) from chapar.topic_readers where subscription = $1",
@@ -119,7 +119,7 @@ impl Conn<'_> {
         rows.first().map_or(Ok(None), |row| row.get(0))
     }
 
-    /// The topics that anybody reads.
+    /// The topics that are read by any consumer.
     pub async fn topics_read(&mut self) -> Result<Vec<String>, StoreError> {
         static TOPICS: Statement =
             Statement::new("select distinct topic from chapar.topic_readers order by topic");

@@ -7,7 +7,7 @@ use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
 
-/// A call to the outside that a handler asks for.
+/// An effect: a call to a system outside that a handler requests.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct NewEffect {
@@ -16,12 +16,12 @@ pub struct NewEffect {
     pub tenant: String,
     /// The request as JSON.
     pub request: String,
-    /// The event that caused it, as the backbone writes envelopes.
+    /// The envelope of the event that caused it.
     pub cause: Vec<u8>,
     pub due_at: Timestamp,
 }
 
-/// A call whose time has come, handed to one worker.
+/// An effect that is due, handed to one worker.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct DueEffect {
@@ -36,7 +36,7 @@ pub struct DueEffect {
 }
 
 impl Conn<'_> {
-    /// Records a call to be made; asking again with the same key changes nothing.
+    /// Records an effect; recording it again with the same key changes nothing.
     pub async fn request_effect(&mut self, effect: &NewEffect) -> Result<bool, StoreError> {
         static REQUEST: Statement = Statement::new(
             "insert into chapar.effects (kind, idempotency_key, tenant, request, cause, due_at, created_at) \
@@ -53,7 +53,7 @@ impl Conn<'_> {
         Ok(self.run(&REQUEST, args).await? == 1)
     }
 
-    /// Whether there are calls whose time has come.
+    /// Whether there are effects that are due.
     pub async fn effects_waiting(
         &mut self,
         kinds: Vec<String>,
@@ -66,8 +66,8 @@ impl Conn<'_> {
         Ok(!self.query(&WAITING, vec![now.into(), kinds.into()]).await?.is_empty())
     }
 
-    /// Takes at most `limit` calls of these kinds whose time has come and hides them for `hold`, so that no
-    /// other worker takes them meanwhile. A worker that dies loses them to another after that.
+    /// Takes at most `limit` due effects of these kinds and hides them for `hold`, so that no other
+    /// worker takes them. If the worker dies, another takes them after that.
     pub async fn take_effects(
         &mut self,
         kinds: Vec<String>,
@@ -100,7 +100,7 @@ impl Conn<'_> {
             .collect()
     }
 
-    /// Ends a call; false if somebody else has ended it before.
+    /// Marks an effect as finished; false if another worker has finished it before.
     pub async fn finish_effect(
         &mut self,
         id: i64,
@@ -114,7 +114,7 @@ impl Conn<'_> {
         Ok(self.run(&FINISH, vec![id.into(), status.into(), error.into()]).await? == 1)
     }
 
-    /// Puts a call off after a failure.
+    /// Postpones an effect after a failure.
     pub async fn postpone_effect(
         &mut self,
         id: i64,

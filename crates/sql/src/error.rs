@@ -1,10 +1,10 @@
 use sqlx::error::DatabaseError;
 
-/// Why the store did not do it.
+/// Errors of the store.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StoreError {
-    /// The URL names no store of ours.
+    /// The URL is not that of a store.
     #[error("{0:?} is not a store; use sqlite:FILE, sqlite::memory: or postgres://…")]
     Url(String),
     /// The URL names SQLite, and this program is built without it.
@@ -15,13 +15,13 @@ pub enum StoreError {
     Open {
         /// The URL, without secrets.
         url: String,
-        /// What is wrong, and what to do.
+        /// The reason, and what to do.
         reason: String,
     },
-    /// It may work later: the connection broke, a lock was held, a deadlock was broken up.
+    /// A retry may succeed: the connection broke, a lock was held, a deadlock was resolved.
     #[error("the store is busy or not reachable: {0}")]
     Unavailable(#[source] sqlx::Error),
-    /// An idempotency key was used again for something else.
+    /// An idempotency key was reused for another payload.
     #[error("{0}")]
     IdempotencyConflict(String),
     /// A unique key, a foreign key or a check was violated.
@@ -32,13 +32,13 @@ pub enum StoreError {
     TenantUnset,
     /// The engine would not see the rows of all tenants.
     #[error(
-        "this login cannot work for all tenants: {0}; \
+        "the engine role of this login does not see the rows of all tenants: {0}; \
          run `grant chapar_app, chapar_engine to <login>` as an administrator"
     )]
     EngineRole(String),
-    /// Connections do not last: settings, locks and prepared statements would go astray.
+    /// A pooler in transaction mode: session settings, locks and prepared statements would be lost.
     #[error(
-        "between this program and the database is a pooler in transaction mode; \
+        "the URL leads to a pooler in transaction mode; \
          connect to PostgreSQL itself, or through a pool in session mode"
     )]
     Pooler,
@@ -48,26 +48,26 @@ pub enum StoreError {
          use a newer chapar, the data is untouched"
     )]
     NewerSchema {
-        /// What the store has.
+        /// The version of the store.
         found: i64,
-        /// What the program has.
+        /// The version that this program knows.
         known: i64,
     },
     /// The schema is older than this program.
     #[error("the store lacks {0} migration(s); run `chapar migrate apply`")]
     MissingMigrations(usize),
-    /// A migration that was applied is not the one this program has.
-    #[error("migration {0} was applied with other contents than this program has")]
+    /// An applied migration differs from the one in this program.
+    #[error("migration {0} was applied with a different content than in this program")]
     AlteredMigration(i64),
-    /// Something would be forgotten before it may be.
+    /// A retention setting would forget something too early.
     #[error("{0}")]
     Retention(String),
-    /// A column holds what it should not.
+    /// A column has an unexpected type.
     #[error("column {column} cannot be read as {expected}")]
     Cell {
         /// The column, from 0.
         column: usize,
-        /// What was asked for.
+        /// The expected type.
         expected: &'static str,
     },
     /// A query has no column of the name that was asked for.
@@ -79,7 +79,7 @@ pub enum StoreError {
 }
 
 impl StoreError {
-    /// Whether the same can succeed later without anybody changing anything.
+    /// Whether a retry can succeed without any change.
     pub fn is_retryable(&self) -> bool {
         matches!(self, StoreError::Unavailable(_))
     }
@@ -122,8 +122,8 @@ fn classify(error: &dyn DatabaseError) -> Class {
         // Serialization failure, deadlock, lock timeout, shutdown, too many connections.
         "40001" | "40P01" | "55P03" | "57P01" | "57P02" | "57P03" | "53300" => Class::Busy,
         code if code.starts_with("08") => Class::Busy,
-        // SQLite's BUSY and LOCKED, with whatever stands above the low byte. PostgreSQL's codes
-        // have five characters, and some of them are numbers too.
+        // SQLite's BUSY and LOCKED, with extended codes above the low byte. PostgreSQL's codes have
+        // five characters, and some of them are numeric too.
         code if code.len() < 5 && code.parse::<i32>().is_ok_and(|n| matches!(n & 0xff, 5 | 6)) => {
             Class::Busy
         }

@@ -18,7 +18,8 @@ use crate::value::Row;
 pub use marks::{InboxFloor, InboxHole, InboxMark};
 pub use pauses::ConsumerCard;
 
-/// A message as it arrived at a consumer, in the form in which boxes keep it.
+/// A message as it arrived at a consumer, in the form in which dead letters, parked and stashed
+/// events are stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the tables")]
 pub struct Arrival {
@@ -33,7 +34,7 @@ pub struct Arrival {
     pub body: Bytes,
 }
 
-/// An arrival that came before its saga.
+/// A stashed event: it arrived before its saga started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct StashedArrival {
@@ -45,11 +46,11 @@ pub struct StashedArrival {
 }
 
 impl Conn<'_> {
-    /// Claims events for a consumer; returns those that nobody had claimed before, or that
-    /// somebody has asked to be applied again.
+    /// Claims events for a consumer; returns those that were not claimed before, or for which a
+    /// re-apply was requested.
     ///
-    /// The claim is part of this transaction: rolled back, it never was. Somebody else's claim
-    /// that is not committed yet is waited for.
+    /// The claim is part of this transaction and is rolled back with it. An uncommitted claim of
+    /// another transaction is waited for.
     pub async fn claim(
         &mut self,
         consumer: &str,
@@ -60,7 +61,7 @@ impl Conn<'_> {
              select $1, e.id, $2, e.topic, 'ok' from unnest($3::text[], $4::text[]) as e(id, topic) \
              on conflict (consumer, event_id) do update set result = 'ok', attempts = i.attempts + 1, \
              processed_at = clock_timestamp() where i.result = 'reapply' returning event_id";
-        // One statement for all: each one is a trip to SQLite's thread and back.
+        // One statement for all: each statement is a round trip to SQLite's thread.
         static SQLITE: Statement = Statement::new(
             "insert into chapar.inbox as i (consumer, event_id, tenant, topic, received_at, processed_at, result) \
              select $1, e.value ->> 0, $2, e.value ->> 1, clock_timestamp(), clock_timestamp(), 'ok' \
@@ -68,7 +69,7 @@ impl Conn<'_> {
              set result = 'ok', attempts = i.attempts + 1, processed_at = excluded.processed_at \
              where i.result = 'reapply' returning event_id",
         );
-        // Sorted, so that two processes with overlapping batches wait in the same order.
+        // Sorted, so that two processes with overlapping batches lock in the same order.
         let mut events = events.to_vec();
         events.sort_unstable();
         events.dedup();
@@ -89,7 +90,7 @@ impl Conn<'_> {
         Ok(claimed)
     }
 
-    /// Notes that an event had no effect, or another result than `ok`.
+    /// Records that an event had no effect, or another result than `ok`.
     pub async fn set_result(
         &mut self,
         consumer: &str,
@@ -103,7 +104,7 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// Keeps an event that came before its saga, until then or until `expires_at`.
+    /// Stashes an event that arrived before its saga, until the saga starts or until `expires_at`.
     pub async fn stash(
         &mut self,
         consumer: &str,
@@ -125,7 +126,7 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// Takes what was stashed for a saga, in the order in which it came.
+    /// Takes the stashed events of a saga, in order of arrival.
     pub async fn unstash(
         &mut self,
         consumer: &str,
@@ -141,8 +142,7 @@ impl Conn<'_> {
         stashed(rows)
     }
 
-    /// The stashed events of a consumer whose saga has started meanwhile, in the order in
-    /// which they came.
+    /// The stashed events of a consumer whose saga has started meanwhile, in order of arrival.
     pub async fn stash_of_started(
         &mut self,
         consumer: &str,
@@ -157,14 +157,14 @@ impl Conn<'_> {
         stashed(self.query(&STARTED, vec![consumer.into(), limit.into()]).await?)
     }
 
-    /// Removes a stashed event, because it has been applied or has become a dead letter.
+    /// Removes a stashed event that has been applied or has become a dead letter.
     pub async fn remove_stashed(&mut self, id: i64) -> Result<(), StoreError> {
         static REMOVE: Statement = Statement::new("delete from chapar.saga_stash where id = $1");
         self.run(&REMOVE, vec![id.into()]).await?;
         Ok(())
     }
 
-    /// Whether a consumer has stashed events whose saga has not come in time.
+    /// Whether a consumer has stashed events that have expired.
     pub async fn stash_expired(
         &mut self,
         consumer: &str,
@@ -176,7 +176,7 @@ impl Conn<'_> {
         Ok(!self.query(&EXPIRED, vec![consumer.into(), now.into()]).await?.is_empty())
     }
 
-    /// Takes at most `limit` stashed events of a consumer whose saga has not come in time.
+    /// Takes at most `limit` expired stashed events of a consumer.
     pub async fn take_expired_stash(
         &mut self,
         consumer: &str,
@@ -217,7 +217,7 @@ impl Arrival {
         ]
     }
 
-    /// Reads [`Arrival::columns`] and the ordering key from `first` on.
+    /// Reads [`Arrival::columns`] and the ordering key, starting at column `first`.
     pub(crate) fn from_row(row: &Row, first: usize) -> Result<Self, StoreError> {
         Ok(Arrival {
             event_id: row.get(first)?,
@@ -245,7 +245,7 @@ fn stashed(rows: Vec<Row>) -> Result<Vec<StashedArrival>, StoreError> {
             })
         })
         .collect::<Result<Vec<_>, StoreError>>()?;
-    // RETURNING promises no order.
+    // RETURNING has no guaranteed order.
     stashed.sort_by_key(|arrival| arrival.id);
     Ok(stashed)
 }

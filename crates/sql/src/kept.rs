@@ -1,4 +1,4 @@
-//! Events that a store still has, for whoever checks them against a schema.
+//! Events that a store still has, for checking them against a schema.
 
 use bytes::Bytes;
 use chapar_core::Headers;
@@ -19,14 +19,14 @@ pub struct KeptEvent {
     pub topic: String,
     /// Its headers on the wire.
     pub headers: Headers,
-    /// Its bytes on the wire; of one that came in by `chapar.emit` and is not completed yet, only
-    /// the payload.
+    /// Its bytes on the wire; for an event from `chapar.emit` that is not completed yet, only the
+    /// payload.
     pub body: Bytes,
-    /// Whether it is complete.
+    /// Whether it is sealed.
     pub sealed: bool,
 }
 
-/// How far a walk over events has come.
+/// The progress of a walk over events.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct KeptCursor(Stretch);
 
@@ -44,7 +44,7 @@ impl Default for Stretch {
 }
 
 impl KeptCursor {
-    /// Whether there is nothing left.
+    /// Whether the walk is finished.
     pub fn is_at_end(&self) -> bool {
         self.0 == Stretch::End
     }
@@ -66,7 +66,7 @@ pub struct AppendedEvent {
 }
 
 impl Conn<'_> {
-    /// The complete events of the outbox behind a place, where one process writes and none relays.
+    /// The sealed events of the outbox after a position, where one process writes and none relays.
     pub async fn appended_after(&mut self, seq: i64) -> Result<Vec<AppendedEvent>, StoreError> {
         static AFTER: Statement = Statement::new(
             "select seq, topic, ordering_key, headers, body from chapar.outbox \
@@ -85,8 +85,8 @@ impl Conn<'_> {
         rows.iter().map(event).collect()
     }
 
-    /// The next events of some topics since some time, at most `limit`; the walk goes on with the
-    /// cursor that comes back. An event that is both in the log and in the outbox comes once.
+    /// The next events of some topics since some time, at most `limit`; the returned cursor
+    /// continues the walk. An event that is both in the log and in the outbox is returned once.
     pub async fn kept_events(
         &mut self,
         topics: &[String],
@@ -144,7 +144,7 @@ fn kept(row: &Row, sealed: bool) -> Result<KeptEvent, StoreError> {
     Ok(KeptEvent {
         event_id: row.get(0)?,
         topic: row.get(5)?,
-        // What is not complete has facts where headers go.
+        // A draft has facts in place of headers.
         headers: if sealed { from_json_pairs(&headers) } else { Headers::new() },
         body: row.get(2)?,
         sealed,

@@ -8,18 +8,18 @@ use crate::error::StoreError;
 use crate::statement::Statement;
 use crate::store::{Backend, Store};
 
-/// One step of a schema: numbered, forward only, never edited after its release.
+/// One migration: numbered, forward only, never edited after its release.
 #[derive(Debug, Clone)]
 pub struct Migration {
     /// Ascending from 1 within its owner.
     pub version: i64,
-    /// What it brings, in a word or two.
+    /// Its name.
     pub name: &'static str,
     /// Its text for PostgreSQL.
     pub postgres: Cow<'static, str>,
     /// Its text for SQLite.
     pub sqlite: Cow<'static, str>,
-    /// Programs that do not know it can go on working beside it.
+    /// Additive: programs that do not know it can still use the store.
     pub additive: bool,
 }
 
@@ -52,7 +52,7 @@ impl Migration {
 pub struct SchemaStatus {
     /// The versions that are applied.
     pub applied: Vec<i64>,
-    /// The versions this program has and the store has not, with their names.
+    /// The pending versions, with their names.
     pub pending: Vec<(i64, &'static str)>,
 }
 
@@ -106,24 +106,24 @@ fn own() -> Vec<Migration> {
 }
 
 impl Store {
-    /// Brings Chapar's own tables up to date; returns the versions that were applied.
+    /// Applies the pending migrations of Chapar's own tables; returns their versions.
     pub async fn migrate(&self) -> Result<Vec<i64>, StoreError> {
         self.migrate_system(OWNER, &own()).await
     }
 
-    /// Where Chapar's own tables stand.
+    /// The state of Chapar's own tables.
     pub async fn schema_status(&self) -> Result<SchemaStatus, StoreError> {
         self.system_status(OWNER, &own()).await
     }
 
-    /// What the pending migrations of Chapar's own tables would run.
+    /// The pending migrations of Chapar's own tables, with their SQL.
     pub async fn migration_plan(&self) -> Result<Vec<(i64, &'static str, String)>, StoreError> {
         let pending = self.schema_status().await?.pending;
         let wanted = own().into_iter().filter(|m| pending.iter().any(|(v, _)| *v == m.version));
         Ok(wanted.map(|m| (m.version, m.name, text(&m, self.backend()).to_owned())).collect())
     }
 
-    /// Brings the tables of a system up to date, with the same care as Chapar's own.
+    /// Applies the pending migrations of a system's tables, with the same checks as Chapar's own.
     pub async fn migrate_system(
         &self,
         owner: &str,
@@ -146,7 +146,8 @@ impl Store {
         Ok(done)
     }
 
-    /// Refuses a store whose schema is newer, older or other than this program expects.
+    /// Refuses a store whose schema is newer than, older than or different from what this program
+    /// expects.
     pub async fn check_schema(&self) -> Result<(), StoreError> {
         match self.schema_status().await?.pending.len() {
             0 => Ok(()),
@@ -210,7 +211,8 @@ fn check(
             Some(m) if checksum(text(m, backend)) != row.checksum => {
                 return Err(StoreError::AlteredMigration(row.version));
             }
-            // An unknown additive step is a newer program's, and made to be lived beside.
+            // An unknown additive migration belongs to a newer program, and this one can work
+            // beside it.
             None if !row.additive => {
                 return Err(StoreError::NewerSchema { found: row.version, known });
             }
@@ -223,7 +225,7 @@ fn check(
 async fn prepare(tx: &mut Tx) -> Result<(), StoreError> {
     match tx.backend() {
         Backend::Postgres => {
-            // Two programs that start at once must not run the same step twice.
+            // Two programs that start at once must not apply the same migration twice.
             const LOCK: &str = "select pg_advisory_xact_lock(7526764)";
             tx.execute(LOCK, vec![]).await?;
             run(
@@ -290,7 +292,7 @@ async fn record(tx: &mut Tx, owner: &str, migration: &Migration) -> Result<(), S
 }
 
 async fn run(tx: &mut Tx, script: &str) -> Result<(), StoreError> {
-    // Migrations are text of the program itself; nothing from outside gets in here.
+    // Migrations are constants of the program; no outside text gets in here.
     let script = sqlx::raw_sql(AssertSqlSafe(script.to_owned()));
     match tx.conn() {
         #[cfg(feature = "sqlite")]

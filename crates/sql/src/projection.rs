@@ -19,7 +19,7 @@ pub struct Doc {
     pub doc: Option<String>,
 }
 
-/// A read model as it stands.
+/// The state of a read model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the tables")]
 pub struct ProjectionCard {
@@ -27,9 +27,9 @@ pub struct ProjectionCard {
     pub build: i64,
     pub snapshot_every: i64,
     pub docs: i64,
-    /// Events in it, as far as the inbox remembers.
+    /// Events in it, within the inbox's retention.
     pub events: i64,
-    /// The event that was applied last, and when.
+    /// The last applied event, and when.
     pub last_event: Option<String>,
     pub last_at: Option<Timestamp>,
     pub snapshot_at: Option<Timestamp>,
@@ -49,7 +49,7 @@ pub struct ProjectionCard {
     pub differences: Option<i64>,
 }
 
-/// Where an event of a read model lies.
+/// The position of an event of a read model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the tables")]
 pub struct ProjectionMark {
@@ -58,11 +58,11 @@ pub struct ProjectionMark {
     pub event_id: String,
 }
 
-/// The build that a snapshot is kept as.
+/// The build that holds the snapshot.
 pub const SNAPSHOT: i64 = 0;
 
 impl Conn<'_> {
-    /// Makes a read model known, or changes how often it takes a snapshot.
+    /// Registers a read model, or changes its snapshot interval.
     pub async fn declare_projection(
         &mut self,
         projection: &str,
@@ -76,7 +76,7 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// The build that is served. It stays so until this transaction ends.
+    /// The served build, locked in share mode until this transaction ends.
     pub async fn served_build(&mut self, projection: &str) -> Result<Option<i64>, StoreError> {
         const POSTGRES: &str =
             "select build from chapar.projections where projection = $1 for key share";
@@ -86,7 +86,7 @@ impl Conn<'_> {
         rows.first().map(|row| row.get(0)).transpose()
     }
 
-    /// The build that is served, with everybody kept from changing it until this transaction ends.
+    /// The served build, locked exclusively until this transaction ends.
     pub async fn hold_build(&mut self, projection: &str) -> Result<Option<i64>, StoreError> {
         static HOLD: Statement =
             Statement::new("select build from chapar.projections where projection = $1 for update");
@@ -161,7 +161,7 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// Notes that the served build has an event.
+    /// Records that the served build contains an event.
     pub async fn note_projected(
         &mut self,
         projection: &str,
@@ -200,7 +200,7 @@ impl Conn<'_> {
         rows.iter().map(|row| Ok((row.get::<i64>(0)? as u32, row.get::<i64>(1)? as u64))).collect()
     }
 
-    /// The events that the served build has got since its last snapshot.
+    /// The events applied to the served build since its last snapshot.
     pub async fn projection_tail(
         &mut self,
         projection: &str,
@@ -220,7 +220,7 @@ impl Conn<'_> {
         rows.iter().map(mark).collect()
     }
 
-    /// How many events the served build has got since its last snapshot.
+    /// How many events were applied to the served build since its last snapshot.
     pub async fn projection_tail_length(&mut self, projection: &str) -> Result<i64, StoreError> {
         static LENGTH: Statement =
             Statement::new("select count(*) from chapar.projection_tail where projection = $1");
@@ -228,7 +228,8 @@ impl Conn<'_> {
         rows.first().map_or(Ok(0), |row| row.get(0))
     }
 
-    /// Takes a snapshot of the served build, instead of the one before. The build must be held.
+    /// Takes a snapshot of the served build and replaces the previous one. The build must be
+    /// locked.
     pub async fn take_snapshot(&mut self, projection: &str) -> Result<(), StoreError> {
         static FORGET: Statement =
             Statement::new("delete from chapar.projection_tail where projection = $1");
@@ -290,7 +291,7 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// Serves another build. The one before must be held.
+    /// Switches to another build. The previous one must be locked.
     pub async fn serve_build(&mut self, projection: &str, build: i64) -> Result<(), StoreError> {
         static SERVE: Statement =
             Statement::new("update chapar.projections set build = $2 where projection = $1");
@@ -317,7 +318,7 @@ impl Conn<'_> {
         rows.first().map_or(Ok(0), |row| row.get(0))
     }
 
-    /// Which of these events a read model holds, by its inbox.
+    /// Which of these events a read model contains, by its inbox.
     pub async fn projected_among(
         &mut self,
         projection: &str,
@@ -331,7 +332,7 @@ impl Conn<'_> {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// How many events a consumer has applied, as far as its inbox remembers.
+    /// How many events a consumer has applied, within its inbox's retention.
     pub async fn applied_count(&mut self, consumer: &str) -> Result<i64, StoreError> {
         static COUNT: Statement =
             Statement::new("select count(*) from chapar.inbox where consumer = $1");
@@ -339,7 +340,7 @@ impl Conn<'_> {
         rows.first().map_or(Ok(0), |row| row.get(0))
     }
 
-    /// Asks for a rebuild or a game day; false if one is under way.
+    /// Requests a rebuild or a game day; false if one is in progress.
     pub async fn ask_for_build(
         &mut self,
         projection: &str,
@@ -357,7 +358,7 @@ impl Conn<'_> {
         Ok(self.run(&ASK, args).await? == 1)
     }
 
-    /// Withdraws a wish that nobody has taken up; false if somebody has.
+    /// Withdraws a request that no process has taken up; false if one has.
     pub async fn withdraw_build(&mut self, projection: &str) -> Result<bool, StoreError> {
         static WITHDRAW: Statement = Statement::new(
             "update chapar.projections set wanted = null where projection = $1 and owner is null \
@@ -366,7 +367,7 @@ impl Conn<'_> {
         Ok(self.run(&WITHDRAW, vec![projection.into()]).await? == 1)
     }
 
-    /// Takes up what was asked for, unless somebody alive is at it; returns what it is.
+    /// Takes up a request, unless a live process already has; returns what it is.
     pub async fn take_up_build(
         &mut self,
         projection: &str,
@@ -384,7 +385,7 @@ impl Conn<'_> {
         rows.first().map(|row| row.get(0)).transpose()
     }
 
-    /// Says how far a build has come; false if it is somebody else's by now.
+    /// Records the progress of a build; false if another process has taken it over.
     pub async fn build_progress(
         &mut self,
         projection: &str,
@@ -401,7 +402,7 @@ impl Conn<'_> {
         Ok(self.run(&PROGRESS, args).await? == 1)
     }
 
-    /// Notes how a build ended.
+    /// Records how a build ended.
     pub async fn finish_build(
         &mut self,
         projection: &str,

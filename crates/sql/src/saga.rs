@@ -5,7 +5,7 @@ use crate::error::StoreError;
 use crate::statement::Statement;
 use crate::value::Row;
 
-/// A saga as the store keeps it.
+/// A saga as stored.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct SagaRow {
@@ -17,7 +17,7 @@ pub struct SagaRow {
     pub state: String,
     /// The saga's own data as JSON.
     pub data: String,
-    /// The recorded compensations as JSON, oldest first.
+    /// The recorded undo steps as JSON, oldest first.
     pub compensations: String,
     /// The generation of each armed timer as JSON.
     pub timers: String,
@@ -26,7 +26,7 @@ pub struct SagaRow {
     pub correlation_id: String,
     /// Set once it has ended; the row stays as a tombstone.
     pub outcome: Option<String>,
-    /// Events that came before it have not been applied yet.
+    /// Whether stashed events of it have not been applied yet.
     pub stashed: bool,
 }
 
@@ -49,12 +49,12 @@ pub struct HistoryEntry {
 pub struct SagaSummary {
     pub saga: String,
     pub state: String,
-    /// None while they are under way.
+    /// None while they are open.
     pub outcome: Option<String>,
     pub count: i64,
 }
 
-/// A saga as somebody who only looks sees it: without its data, which may be personal.
+/// A saga for operators: without its data, which may be personal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct SagaCard {
@@ -70,7 +70,7 @@ pub struct SagaCard {
     pub outcome: Option<String>,
 }
 
-/// A timer whose time has come, taken out of the table.
+/// A timer that is due, taken out of the table.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct DueTimer {
@@ -85,7 +85,7 @@ pub struct DueTimer {
 }
 
 impl Conn<'_> {
-    /// Writes a new saga; false if there is one of this key already.
+    /// Inserts a new saga; false if one of this key exists.
     pub async fn insert_saga(&mut self, saga: &SagaRow) -> Result<bool, StoreError> {
         static INSERT: Statement = Statement::new(
             "insert into chapar.sagas (saga, key, tenant, definition, state, data, compensations, timers, \
@@ -108,8 +108,8 @@ impl Conn<'_> {
         Ok(self.run(&INSERT, args).await? == 1)
     }
 
-    /// Reads a saga and locks it until the transaction ends. Whether events came before it is
-    /// asked for one consumer, since each applies its own.
+    /// Reads a saga and locks it until the transaction ends. Whether there are stashed events is
+    /// read for one consumer, since each applies its own.
     pub async fn load_saga(
         &mut self,
         saga: &str,
@@ -140,7 +140,7 @@ impl Conn<'_> {
         }))
     }
 
-    /// Writes a saga whose version was `saga.version - 1`; false if it was not.
+    /// Updates a saga whose version was `saga.version - 1`; false if it was not.
     pub async fn update_saga(&mut self, saga: &SagaRow) -> Result<bool, StoreError> {
         static UPDATE: Statement = Statement::new(
             "update chapar.sagas set state = $3, data = $4, compensations = $5, version = $6, \
@@ -212,7 +212,7 @@ impl Conn<'_> {
             .collect()
     }
 
-    /// How many sagas are in each state, those that have ended apart from those under way.
+    /// How many sagas are in each state, ended and open ones separately.
     pub async fn saga_summary(&mut self) -> Result<Vec<SagaSummary>, StoreError> {
         static COUNT: Statement = Statement::new(
             "select saga, state, outcome, count(*) from chapar.sagas \
@@ -231,7 +231,7 @@ impl Conn<'_> {
             .collect()
     }
 
-    /// The sagas that were started last, the newest first.
+    /// The sagas that started last, newest first.
     pub async fn recent_sagas(&mut self, limit: i64) -> Result<Vec<SagaCard>, StoreError> {
         static RECENT: Statement = Statement::new(
             "select saga, key, tenant, definition, state, version, correlation_id, started_at, \
@@ -241,7 +241,7 @@ impl Conn<'_> {
         rows.iter().map(card).collect()
     }
 
-    /// Looks at a saga without locking it.
+    /// Reads a saga without locking it.
     pub async fn look_at_saga(
         &mut self,
         saga: &str,
@@ -255,7 +255,7 @@ impl Conn<'_> {
         rows.first().map(card).transpose()
     }
 
-    /// What a saga has done and not undone, as JSON, the oldest first.
+    /// The undo steps of a saga that have not run, as JSON, oldest first.
     pub async fn saga_compensations(
         &mut self,
         saga: &str,
@@ -267,7 +267,7 @@ impl Conn<'_> {
         rows.first().map_or_else(|| Ok("[]".to_owned()), |row| row.get(0))
     }
 
-    /// The timers that a saga has armed, the next one first.
+    /// The armed timers of a saga, next first.
     pub async fn timers_of_saga(
         &mut self,
         saga: &str,
@@ -281,7 +281,7 @@ impl Conn<'_> {
         rows.iter().map(timer).collect()
     }
 
-    /// Arms a timer, instead of the one of the same name that was armed before.
+    /// Arms a timer and replaces the armed one of the same name.
     pub async fn arm_timer(&mut self, timer: &DueTimer) -> Result<(), StoreError> {
         static ARM: Statement = Statement::new(
             "insert into chapar.timers (saga, key, name, tenant, generation, due_at) \
@@ -329,11 +329,11 @@ impl Conn<'_> {
         rows.iter().map(timer).collect()
     }
 
-    /// Takes a timer; false if somebody else has, or it was armed anew meanwhile.
+    /// Takes a timer; false if another process has, or if it was armed again meanwhile.
     ///
-    /// The saga must be locked before: whoever transitions it also touches its timers, and two
-    /// that lock in different order would deadlock. The timer is gone once this transaction
-    /// commits and back if it does not, so it fires exactly once.
+    /// The saga must be locked before: a transition of the saga also changes its timers, and
+    /// locking in different order would deadlock. The timer is deleted in this transaction, so it
+    /// fires exactly once.
     pub async fn take_timer(&mut self, timer: &DueTimer) -> Result<bool, StoreError> {
         static TAKE: Statement = Statement::new(
             "delete from chapar.timers where saga = $1 and key = $2 and name = $3 and generation = $4",

@@ -1,5 +1,5 @@
-//! Logging in to PostgreSQL: what the URL says about certificates and passwords, and what to do
-//! when the server will not have it.
+//! Logging in to PostgreSQL: certificates and passwords from the URL, and hints when the server
+//! refuses the login.
 
 use std::error::Error;
 use std::fs;
@@ -11,7 +11,7 @@ use percent_encoding::percent_decode_str;
 use rustls::CertificateError;
 use sqlx::postgres::PgConnectOptions;
 
-/// How to log in, again and again.
+/// The login data, read again for new connections.
 pub(crate) struct Login {
     options: Mutex<PgConnectOptions>,
     password_file: Option<PathBuf>,
@@ -28,7 +28,7 @@ impl Login {
             match name {
                 "password_file" => password_file = Some(PathBuf::from(value)),
                 _ => {
-                    // sqlx would say that something was not found, and not what.
+                    // sqlx would report that a file was not found, but not which one.
                     if let "sslrootcert" | "sslcert" | "sslkey" = name {
                         fs::File::open(&value)
                             .map_err(|error| format!("{name} {value} cannot be read: {error}"))?;
@@ -42,7 +42,7 @@ impl Login {
         Ok(Login { options: Mutex::new(options), password_file })
     }
 
-    /// The options, with the password that is in its file now.
+    /// The options, with the current content of the password file.
     pub(crate) fn read(&self) -> Result<PgConnectOptions, String> {
         if self.is_from_file() {
             self.password()?;
@@ -50,7 +50,7 @@ impl Login {
         Ok(self.last())
     }
 
-    /// The password that is in its file now.
+    /// The current content of the password file.
     pub(crate) fn password(&self) -> Result<String, String> {
         let file = self.password_file.clone().unwrap_or_default();
         let text = fs::read_to_string(&file)
@@ -71,12 +71,12 @@ impl Login {
     }
 }
 
-/// Whether the server refuses the password.
+/// Whether the server refused the password.
 pub(crate) fn is_refused(error: &sqlx::Error) -> bool {
     matches!(error, sqlx::Error::Database(error) if error.code().as_deref() == Some("28P01"))
 }
 
-/// What to check when a connection is refused for the sake of security.
+/// What to check when a connection is refused for a security reason.
 pub(crate) fn advice(error: &sqlx::Error) -> Option<String> {
     if let sqlx::Error::Database(said) = error {
         return match said.code().as_deref() {
@@ -103,8 +103,8 @@ pub(crate) fn advice(error: &sqlx::Error) -> Option<String> {
     Some(format!("{error}: {check}"))
 }
 
-/// What TLS has to say, however deep it lies. An I/O error does not give away what it is made of
-/// as its source.
+/// The TLS error, however deep it is nested. An I/O error does not expose its inner error as its
+/// source.
 fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     if let Some(found) = error.downcast_ref::<rustls::Error>() {
         return Some(found);

@@ -1,4 +1,4 @@
-//! Moving a consumer over the log: what that would mean, and doing it.
+//! Seeking: previewing and moving a consumer's cursors over the log.
 
 use std::collections::BTreeMap;
 
@@ -10,35 +10,35 @@ use crate::error::StoreError;
 use crate::statement::Statement;
 use crate::value::{Row, Value};
 
-/// A stretch of a partition of the log.
+/// A range of a partition of the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stretch {
     /// The partition.
     pub partition: u32,
     /// The first offset in it.
     pub first: i64,
-    /// The first offset behind it.
+    /// The first offset after it.
     pub end: i64,
-    /// How far the consumer has come in this partition.
+    /// The consumer's cursor in this partition.
     pub acked: i64,
 }
 
-/// How many events of a stretch are alike.
+/// Events of a range, counted by topic, tenant and state.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct StretchCount {
     /// Their topic.
     pub topic: String,
     /// Their tenant.
     pub tenant: String,
-    /// The consumer has come past them.
+    /// Whether the consumer's cursor has passed them.
     pub passed: bool,
-    /// The inbox knows them as applied.
+    /// Whether the inbox knows them as applied.
     pub applied: bool,
-    /// How many they are.
+    /// How many there are.
     pub count: i64,
 }
 
-/// The events that an order to a consumer is about; an empty list stands for all.
+/// The events that a seek applies to; an empty list means all.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Scope {
     /// Of these topics.
@@ -48,12 +48,12 @@ pub struct Scope {
 }
 
 impl Scope {
-    /// Whether it leaves nothing out.
+    /// Whether it matches everything.
     pub fn is_all(&self) -> bool {
         self.topics.is_empty() && self.tenants.is_empty()
     }
 
-    /// Whether an event is in it.
+    /// Whether it matches an event.
     pub fn has(&self, topic: &str, tenant: &str) -> bool {
         let within =
             |list: &[String], item: &str| list.is_empty() || list.iter().any(|i| i == item);
@@ -81,7 +81,7 @@ impl Conn<'_> {
 
     /// The offset of the first message of a partition that was published at or after a time.
     ///
-    /// Offsets are given out under a lock, so times ascend with them, and halving finds it
+    /// Offsets are assigned under a lock, so times ascend with them, and binary search finds it
     /// without an index.
     pub async fn log_offset_at(
         &mut self,
@@ -110,8 +110,7 @@ impl Conn<'_> {
         Ok(low)
     }
 
-    /// How far a subscription has come in each partition of the log; nothing where it has none
-    /// there.
+    /// The cursors of a subscription in each partition of the log; empty if it has none.
     pub async fn log_cursors(
         &mut self,
         subscription: &str,
@@ -124,8 +123,8 @@ impl Conn<'_> {
         rows.iter().map(|row| Ok((row.get::<i64>(0)? as u32, row.get(1)?))).collect()
     }
 
-    /// What lies between a place and the end of the log, for a subscription: a stretch of each
-    /// partition that would be moved.
+    /// The range between a target and the end of the log, for each partition whose cursor would
+    /// move.
     pub async fn stretches(
         &mut self,
         subscription: &str,
@@ -149,7 +148,7 @@ impl Conn<'_> {
         Ok(stretches)
     }
 
-    /// Counts the events of a consumer's topics in some stretches.
+    /// Counts the events of a consumer's topics in some ranges.
     pub async fn count_stretches(
         &mut self,
         consumer: &str,
@@ -169,7 +168,7 @@ impl Conn<'_> {
              left join chapar_inbox i on i.consumer = $1 and i.event_id = l.event_id and i.result <> 'reapply' \
              where l.topic in (select value from json_each($2)) group by 1, 2, 3, 4";
         if let Conn::Postgres(_) = self {
-            // A million ids are joined in memory or not in time.
+            // Forces a hash join: with a million ids anything else is too slow.
             self.execute("set local work_mem = '256MB'", vec![]).await?;
         }
         let mut args: Vec<Value> = vec![consumer.into(), topics.to_vec().into()];
@@ -191,8 +190,8 @@ impl Conn<'_> {
         rows.iter().map(count).collect()
     }
 
-    /// Lets a consumer apply the events of some stretches again, those of a scope: its inbox
-    /// expects them once more. Returns how many.
+    /// Marks the events of some ranges that match a scope, so that the inbox accepts each of them
+    /// once more. Returns how many.
     pub async fn expect_again(
         &mut self,
         consumer: &str,
@@ -225,8 +224,8 @@ impl Conn<'_> {
         self.over_stretches(POSTGRES, SQLITE, consumer, topics, stretches, scope).await
     }
 
-    /// Keeps a consumer from applying what it has come past and its inbox has forgotten, outside
-    /// of a scope. What lies in one of its boxes is left to it. Returns how many.
+    /// Marks events outside a scope as applied if the cursor has passed them and the inbox has
+    /// forgotten them. Dead letters, parked and stashed events are left alone. Returns how many.
     pub async fn leave_out(
         &mut self,
         consumer: &str,
@@ -259,7 +258,7 @@ impl Conn<'_> {
         self.over_stretches(POSTGRES, SQLITE, consumer, topics, stretches, scope).await
     }
 
-    /// Sets a subscription to the beginning of each stretch, for all processes that share it.
+    /// Sets the cursors of a subscription to the beginning of each range, for all its processes.
     pub async fn move_to(
         &mut self,
         subscription: &str,
@@ -292,7 +291,7 @@ impl Conn<'_> {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// Which of these events somebody has asked a consumer to apply again.
+    /// For which of these events a re-apply was requested.
     pub async fn expected_again(
         &mut self,
         consumer: &str,
@@ -321,7 +320,7 @@ impl Conn<'_> {
     }
 
     /// Forgets the intents of the events that a consumer is to apply again: each is a new attempt
-    /// at the same intent, not a repetition.
+    /// at the same intent, not a duplicate.
     pub async fn forget_intents(&mut self, consumer: &str) -> Result<u64, StoreError> {
         static FORGET: Statement = Statement::new(
             "delete from chapar.inbox_intents where consumer = $1 and exists (select 1 \
@@ -331,7 +330,7 @@ impl Conn<'_> {
         self.run(&FORGET, vec![consumer.into()]).await
     }
 
-    /// Since when a consumer's inbox remembers what was applied.
+    /// The start of a consumer's inbox retention.
     pub async fn remembers_since(
         &mut self,
         consumer: &str,
@@ -361,7 +360,7 @@ impl Conn<'_> {
         }
     }
 
-    /// Four arrays for PostgreSQL, one of arrays for SQLite.
+    /// Four arrays for PostgreSQL, one array of arrays for SQLite.
     fn bounds(&self, stretches: &[Stretch]) -> Vec<Value> {
         let rows: Vec<[i64; 4]> =
             stretches.iter().map(|s| [i64::from(s.partition), s.first, s.end, s.acked]).collect();

@@ -2,7 +2,7 @@ use std::sync::OnceLock;
 
 use crate::store::Backend;
 
-/// A statement in PostgreSQL's spelling that SQLite understands after a few fixed rewrites.
+/// A statement in PostgreSQL's spelling, converted for SQLite by a few fixed rewrites.
 ///
 /// | PostgreSQL | SQLite |
 /// | --- | --- |
@@ -28,7 +28,7 @@ impl Statement {
     pub fn on(&self, backend: Backend) -> &'static str {
         match backend {
             Backend::Postgres => self.postgres,
-            // One small leak per statement and process buys a key for the statement cache.
+            // Leaked once per statement and process: the statement cache needs a static text.
             Backend::Sqlite => self.sqlite.get_or_init(|| to_sqlite(self.postgres).leak()),
         }
     }

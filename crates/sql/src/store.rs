@@ -25,7 +25,7 @@ pub enum Backend {
     Postgres,
 }
 
-/// A relay reads, writes progress and keeps its lease at the same time, each on a connection.
+/// A relay reads, writes checkpoints and renews its lease concurrently, each on a connection.
 const RELAY_CONNECTIONS: u32 = 4;
 
 /// How a store is opened.
@@ -33,8 +33,8 @@ const RELAY_CONNECTIONS: u32 = 4;
 pub struct StoreOptions {
     /// The most connections to PostgreSQL. Default 10, and 4 more in a process that relays.
     pub max_connections: u32,
-    /// Whether SQLite waits for the disk at every commit, so that a power cut loses nothing
-    /// that was committed. Default true.
+    /// Whether SQLite waits for the disk at every commit, so that a power cut loses no committed
+    /// transaction. Default true.
     pub sync: bool,
     /// How long to wait for a connection or a lock. Default 10 s.
     pub timeout: Duration,
@@ -56,7 +56,7 @@ struct Inner {
     commits: watch::Sender<u64>,
 }
 
-// A pool would print the password that it connects with.
+// The derived Debug of a pool would print the password.
 impl std::fmt::Debug for Inner {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Inner").field("url", &self.url).finish_non_exhaustive()
@@ -84,9 +84,9 @@ enum Pools {
 impl Store {
     /// Opens `sqlite:FILE`, `sqlite::memory:` or `postgres://…`.
     ///
-    /// PostgreSQL is told by the URL how to secure the connection: `sslmode`, `sslrootcert`,
-    /// `sslcert`, `sslkey`, and `password_file` for a password that is not to stand there. Files
-    /// are read again for every connection, the password when the server refuses it.
+    /// The URL of PostgreSQL configures security: `sslmode`, `sslrootcert`, `sslcert`, `sslkey`,
+    /// and `password_file` to keep the password out of the URL. Files are read again for every
+    /// connection, the password when the server refuses it.
     pub async fn open(url: &str, options: &StoreOptions) -> Result<Self, StoreError> {
         let pools = match url.split_once(':') {
             #[cfg(feature = "sqlite")]
@@ -131,7 +131,8 @@ impl Store {
         Ok(tx)
     }
 
-    /// Begins a transaction that only reads, as the engine; on SQLite beside the writer.
+    /// Begins a read-only transaction as the engine; on SQLite it runs concurrently with the
+    /// writer.
     pub async fn begin_read(&self) -> Result<Tx, StoreError> {
         match &self.0.pools {
             #[cfg(feature = "sqlite")]
@@ -171,7 +172,7 @@ impl Store {
         }
     }
 
-    /// Leaves the relay's connections behind: one did not answer, and may never.
+    /// Abandons the relay's connections: one did not answer, and may never.
     pub(crate) fn reconnect_relay(&self) {
         if let Pools::Postgres { relay, login, timeout, .. } = &self.0.pools {
             *lock(relay) = relay_pool(&login.last(), *timeout);
@@ -185,7 +186,7 @@ impl Store {
         }
     }
 
-    /// Whether the password was refused and there may be a new one, which the pool then has.
+    /// Whether the password was refused and the file has a new one, which the pool then uses.
     fn reads_password_again(&self, pool: &PgPool, error: &sqlx::Error) -> Result<bool, StoreError> {
         match &self.0.pools {
             Pools::Postgres { login, .. } if login.is_from_file() && is_refused(error) => {
@@ -199,7 +200,7 @@ impl Store {
         }
     }
 
-    /// Begins a transaction as whoever is connected, for migrations.
+    /// Begins a transaction in the login's own role, for migrations.
     pub async fn begin_raw(&self) -> Result<Tx, StoreError> {
         match &self.0.pools {
             #[cfg(feature = "sqlite")]
@@ -210,17 +211,18 @@ impl Store {
         }
     }
 
-    /// Refuses a pooler in transaction mode, which gives every transaction another connection.
+    /// Refuses a pooler in transaction mode, which may use another connection for every
+    /// transaction.
     ///
-    /// While one client keeps a transaction open, another one asks twice whom it talks to: a
-    /// connection of its own answers the same.
+    /// While one client keeps a transaction open, a second one asks twice for its backend's process
+    /// id: a direct connection gives the same answer.
     pub async fn check_connection(&self) -> Result<(), StoreError> {
         const WHO: &str = "select pg_backend_pid()";
         let Pools::Postgres { login, .. } = &self.0.pools else { return Ok(()) };
         let options = login.last();
         let connect = async || options.connect().await;
         let (mut one, mut other) = (connect().await?, connect().await?);
-        // Simple queries: a pooler may not know what another connection has prepared.
+        // Simple queries: a pooler may not know statements prepared on another connection.
         let who = async |conn: &mut PgConnection| -> Result<i32, sqlx::Error> {
             sqlx::raw_sql(WHO).fetch_one(conn).await?.try_get(0)
         };
@@ -235,8 +237,8 @@ impl Store {
         if same { Ok(()) } else { Err(StoreError::Pooler) }
     }
 
-    /// Refuses a login whose engine does not see the rows of all tenants: a relay that sees only
-    /// some loses the others without a word.
+    /// Refuses a login whose engine role does not see the rows of all tenants: a relay that sees
+    /// only some rows silently loses the others.
     pub async fn check_engine_role(&self) -> Result<(), StoreError> {
         const PLANT: &str = "insert into chapar.parked (consumer, ordering_key, event_id, tenant, \
              topic, log_partition, log_offset, headers, body) \
@@ -257,11 +259,11 @@ impl Store {
         tx.rollback().await?;
         match seen.len() {
             1 => Ok(()),
-            _ => Err(StoreError::EngineRole("a row that was planted is not seen".into())),
+            _ => Err(StoreError::EngineRole("a test row is not visible".into())),
         }
     }
 
-    /// Tells the SQL side how an ordering key is made, so that `chapar.emit` makes the same.
+    /// Stores the profile's key template, so that `chapar.emit` makes the same ordering keys.
     pub async fn set_key_template(&self, template: &str) -> Result<(), StoreError> {
         static SET: Statement = Statement::new(
             "insert into chapar.settings as s (name, value) values ('key_template', $1) \
@@ -273,17 +275,17 @@ impl Store {
         tx.commit().await
     }
 
-    /// Tells this process that something was committed, so that nobody waits for a poll.
+    /// Signals a commit within this process, so that readers need not wait for the next poll.
     pub fn nudge(&self) {
         self.0.commits.send_modify(|commits| *commits += 1);
     }
 
-    /// Listens for nudges from now on. Look at the store after this, and none is missed.
+    /// Subscribes to commit signals. Read the store after this call, and no commit is missed.
     pub fn nudges(&self) -> Nudges {
         Nudges(self.0.commits.subscribe())
     }
 
-    /// Closes all connections, after what is under way.
+    /// Closes all connections, after running statements have finished.
     pub async fn close(&self) {
         match &self.0.pools {
             #[cfg(feature = "sqlite")]
@@ -300,19 +302,19 @@ impl Store {
     }
 }
 
-/// One listener for the nudges of a store.
+/// A listener for the commit signals of a store.
 #[derive(Debug)]
 pub struct Nudges(watch::Receiver<u64>);
 
 impl Nudges {
-    /// Waits for a nudge since the last call, at most for `limit`; says whether there was one.
+    /// Waits for a signal since the last call, at most for `limit`; returns whether there was one.
     pub async fn wait(&mut self, limit: Duration) -> bool {
         matches!(tokio::time::timeout(limit, self.0.changed()).await, Ok(Ok(())))
     }
 }
 
 impl Tx {
-    /// Goes on as a service on behalf of a tenant: row-level security applies.
+    /// Switches to the service role for a tenant: row-level security applies.
     pub async fn become_service(&mut self, tenant: &str) -> Result<(), StoreError> {
         const BECOME: &str =
             "select set_config('role', 'chapar_app', true), set_config('app.tenant_id', $1, true)";
@@ -322,7 +324,7 @@ impl Tx {
         Ok(())
     }
 
-    /// Goes on as the engine, which sees the rows of all tenants.
+    /// Switches to the engine role, which sees the rows of all tenants.
     pub async fn become_engine(&mut self) -> Result<(), StoreError> {
         const BECOME: &str = "select set_config('role', 'chapar_engine', true)";
         if self.backend() == Backend::Postgres {
@@ -354,13 +356,13 @@ async fn open_sqlite(url: &str, options: &StoreOptions) -> Result<Pools, StoreEr
         )));
     }
     let pool = |most: u32| {
-        // An in-memory database lives as long as its one connection.
+        // An in-memory database exists as long as its one connection.
         let pool = SqlitePoolOptions::new().max_connections(most).acquire_timeout(options.timeout);
         if memory { pool.idle_timeout(None).max_lifetime(None).min_connections(1) } else { pool }
     };
     let write =
         pool(1).connect_with(connect.clone()).await.map_err(|error| fail(advice(&error)))?;
-    // A file that is no database opens without complaint; reading it does not.
+    // SQLite opens a file that is not a database without an error; reading it fails.
     let probe = sqlx::query("select count(*) from sqlite_master").execute(&write).await;
     probe.map_err(|error| fail(advice(&error)))?;
     let read = if memory {
@@ -400,7 +402,7 @@ fn relay_pool(connect: &PgConnectOptions, timeout: Duration) -> PgPool {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Nothing under it can panic half-way through a change.
+    // No code that holds the lock can panic in the middle of a change.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 

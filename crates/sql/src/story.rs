@@ -1,4 +1,4 @@
-//! Following a story: the events of a correlation, and what became of each.
+//! Tracing: the events of a correlation, and the state of each.
 
 use bytes::Bytes;
 use jiff::Timestamp;
@@ -9,7 +9,7 @@ use crate::saga::SagaCard;
 use crate::statement::Statement;
 use crate::value::Row;
 
-/// An event of a story.
+/// An event of a correlation.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the outbox")]
 pub struct StoryEvent {
@@ -23,7 +23,7 @@ pub struct StoryEvent {
     pub aggregate_id: String,
     pub idempotency_key: Option<String>,
     pub written_at: Timestamp,
-    /// When the log took it; on a broker this is not known.
+    /// When the log received it; unknown on a broker.
     pub published_at: Option<Timestamp>,
     /// Why it could not be published so far.
     pub parked: Option<String>,
@@ -40,7 +40,7 @@ pub struct Reception {
     pub result: String,
 }
 
-/// An event in one of the boxes of a consumer.
+/// An event that is a dead letter, parked or stashed at a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Boxed {
@@ -56,7 +56,7 @@ pub struct Boxed {
     pub since: Timestamp,
 }
 
-/// A row of the outbox that could not be published, with all that it holds.
+/// A row of the outbox that could not be published, with all its columns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the tables")]
 pub struct OutboxFailure {
@@ -73,7 +73,7 @@ pub struct OutboxFailure {
     pub behind: Vec<i64>,
 }
 
-/// A call to the outside.
+/// An effect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct EffectCard {
@@ -85,11 +85,11 @@ pub struct EffectCard {
     pub created_at: Timestamp,
     pub finished_at: Option<Timestamp>,
     pub last_error: Option<String>,
-    /// What caused it, as JSON.
+    /// The envelope that caused it, as JSON.
     pub cause: Bytes,
 }
 
-/// The statement for events with some property, those that were moved out included.
+/// The statement for events that match a condition, including those in `outbox_held`.
 macro_rules! concat_events {
     ($where:literal) => {
         concat!(
@@ -112,7 +112,7 @@ macro_rules! concat_events {
 }
 
 impl Conn<'_> {
-    /// The events of a correlation, in the order in which they were written; at most `limit`.
+    /// The events of a correlation, in the order they were written; at most `limit`.
     pub async fn events_of_story(
         &mut self,
         correlation: &str,
@@ -130,7 +130,7 @@ impl Conn<'_> {
         rows.first().map(event).transpose()
     }
 
-    /// The events of an aggregate. Nothing orders them by aggregate: all that is kept is read.
+    /// The events of an aggregate. There is no index by aggregate: all kept events are read.
     pub async fn events_of_aggregate(
         &mut self,
         id: &str,
@@ -173,7 +173,7 @@ impl Conn<'_> {
         }))
     }
 
-    /// How many events a subscription of the log has not acknowledged yet.
+    /// How many events a subscription of the log has not acknowledged.
     pub async fn log_lag(&mut self, subscription: &str) -> Result<i64, StoreError> {
         static LAG: Statement = Statement::new(
             "select count(*) from chapar.cursors c join chapar.log l \
@@ -185,7 +185,7 @@ impl Conn<'_> {
         rows.first().map_or(Ok(0), |row| row.get(0))
     }
 
-    /// What consumers did with some events.
+    /// Inbox results of some events.
     pub async fn receptions(&mut self, events: Vec<String>) -> Result<Vec<Reception>, StoreError> {
         static RECEPTIONS: Statement = Statement::new(
             "select i.event_id, i.consumer, i.tenant, i.processed_at, i.result \
@@ -206,7 +206,7 @@ impl Conn<'_> {
         rows.iter().map(reception).collect()
     }
 
-    /// The boxes in which some events lie, closed dead letters included.
+    /// The dead letters, parked and stashed rows of some events, including closed dead letters.
     pub async fn boxes_of(&mut self, events: Vec<String>) -> Result<Vec<Boxed>, StoreError> {
         static BOXES: Statement = Statement::new(
             "select event_id, consumer, tenant, 'dead letter', id, status, error, first_failed_at \
@@ -243,7 +243,7 @@ impl Conn<'_> {
         rows.iter().map(crate::saga::card).collect()
     }
 
-    /// The sagas with a key, whatever their kind.
+    /// The sagas with a key, of any kind.
     pub async fn sagas_with_key(&mut self, key: &str) -> Result<Vec<SagaCard>, StoreError> {
         static SAGAS: Statement = Statement::new(
             "select saga, key, tenant, definition, state, version, correlation_id, started_at, \
@@ -253,8 +253,8 @@ impl Conn<'_> {
         rows.iter().map(crate::saga::card).collect()
     }
 
-    /// The newest sagas, of one kind, state or outcome where these are given; the outcome
-    /// `open` stands for those under way.
+    /// The newest sagas, filtered by kind, state or outcome where given; the outcome `open` means
+    /// not ended.
     pub async fn sagas(
         &mut self,
         saga: Option<&str>,
@@ -274,7 +274,7 @@ impl Conn<'_> {
         rows.iter().map(crate::saga::card).collect()
     }
 
-    /// The calls to the outside that a tenant asked for in some time, at most 10,000.
+    /// The effects that a tenant requested in some time, at most 10,000.
     pub async fn effects_between(
         &mut self,
         tenant: &str,
@@ -303,7 +303,7 @@ impl Conn<'_> {
         rows.iter().map(effect).collect()
     }
 
-    /// Has a call to the outside made now instead of later; false if it does not wait.
+    /// Makes an effect due now; false if it is not pending.
     pub async fn hurry_effect(
         &mut self,
         tenant: &str,

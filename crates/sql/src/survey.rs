@@ -1,4 +1,4 @@
-//! Counting what lies where, from the tables alone.
+//! Counting the rows of each table, for the console and for the verdict of a run.
 
 use jiff::Timestamp;
 
@@ -7,7 +7,7 @@ use crate::error::StoreError;
 use crate::saga::SagaSummary;
 use crate::statement::Statement;
 
-/// How things stand now, cheap enough to ask every second.
+/// The current state, cheap enough to query every second.
 #[derive(Debug, Clone, Default)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Survey {
@@ -21,7 +21,7 @@ pub struct Survey {
     pub sagas: Vec<SagaSummary>,
 }
 
-/// What a whole run comes to, counted by comparing tables. Takes its time on a large store.
+/// The verdict of a run, counted by comparing tables. Slow on a large store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct Verdict {
@@ -30,10 +30,10 @@ pub struct Verdict {
     pub events_applied: i64,
     pub dead_letters: i64,
     pub parked: i64,
-    /// Passed by a consumer and found in none of its boxes, or marked as published and not
-    /// found in the log.
+    /// Passed by a consumer's cursor but neither applied nor stored as dead letter, parked or
+    /// stashed; or marked as published but missing in the log.
     pub lost: i64,
-    /// Still on the way.
+    /// Not arrived yet.
     pub in_flight: i64,
 }
 
@@ -45,7 +45,7 @@ pub struct ConsumerCount {
     pub applied: i64,
 }
 
-/// How far the relay is behind.
+/// The lag of the relay.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct OutboxLag {
     /// Committed and not published.
@@ -55,7 +55,7 @@ pub struct OutboxLag {
 }
 
 impl Conn<'_> {
-    /// How far the relay is behind.
+    /// The lag of the relay.
     pub async fn outbox_lag(&mut self, now: Timestamp) -> Result<OutboxLag, StoreError> {
         let (waiting, oldest) = self.outbox_waiting().await?;
         let age = oldest.map(|oldest| now.duration_since(oldest).as_secs_f64().max(0.0));
@@ -72,8 +72,8 @@ impl Conn<'_> {
         rows.first().map_or(Ok((0, None)), |row| Ok((row.get(0)?, row.get(1)?)))
     }
 
-    /// How many things will still happen by themselves soon: events to publish or apply,
-    /// and calls to the outside and timers that are due before `soon`.
+    /// How much work is still pending: events to publish or apply, and effects and timers that are
+    /// due before `soon`.
     pub async fn under_way(&mut self, soon: Timestamp) -> Result<i64, StoreError> {
         static UNDER_WAY: Statement = Statement::new(
             "select (select count(*) from chapar.outbox_waiting) \
@@ -88,7 +88,7 @@ impl Conn<'_> {
         rows.first().map_or(Ok(0), |row| row.get(0))
     }
 
-    /// How things stand now.
+    /// The current state.
     pub async fn survey(&mut self) -> Result<Survey, StoreError> {
         static QUARANTINED: Statement = Statement::new(
             "select count(*) from chapar.outbox_parked where quarantined_at is not null",
@@ -112,7 +112,7 @@ impl Conn<'_> {
         })
     }
 
-    /// What a run comes to.
+    /// The verdict of a run.
     pub async fn verdict(&mut self) -> Result<Verdict, StoreError> {
         static APPENDED: Statement = Statement::new("select count(*) from chapar.outbox");
         static PUBLISHED: Statement = Statement::new("select count(*) from chapar.log");

@@ -8,7 +8,7 @@ use sqlx::{Arguments, Column, Row as _, TypeInfo};
 
 use crate::error::StoreError;
 
-/// A parameter of a statement, typed also when it is null.
+/// A parameter of a statement; a null is typed too.
 #[derive(Debug, Clone, PartialEq)]
 #[allow(missing_docs, reason = "the names are the types")]
 pub enum Value {

@@ -184,7 +184,7 @@ async fn a_key_that_is_held_too_long_is_a_retryable_error() {
     let mut unordered = event("k", 3, None);
     unordered.ordering_key = None;
     let mut free = store.begin("acme").await.unwrap();
-    free.conn().append(&[unordered]).await.expect("what is unordered waits for nobody");
+    free.conn().append(&[unordered]).await.expect("an unordered event does not wait");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -205,7 +205,7 @@ async fn an_intent_that_is_held_too_long_is_a_retryable_error_under_any_key() {
     }
 }
 
-/// Nobody waits for a lock as long as by default.
+/// A shorter lock timeout than the default.
 async fn shorten_patience(store: &Store) {
     let mut tx = store.begin_raw().await.unwrap();
     let shorter = "alter function chapar.append set lock_timeout = '100ms'";

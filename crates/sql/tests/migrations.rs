@@ -99,6 +99,6 @@ async fn a_store_that_cannot_be_opened_says_why() {
     assert!(error.contains("create it first"), "{error}");
     let error = open("mysql://localhost".into()).await;
     assert!(error.contains("is not a store; use sqlite:FILE"), "{error}");
-    let error = open("postgres://nobody:secret@127.0.0.1:1/none".into()).await;
-    assert!(error.contains("nobody@127.0.0.1:1") && !error.contains("secret"), "{error}");
+    let error = open("postgres://stranger:secret@127.0.0.1:1/none".into()).await;
+    assert!(error.contains("stranger@127.0.0.1:1") && !error.contains("secret"), "{error}");
 }

@@ -114,7 +114,7 @@ async fn partitions_are_shared_evenly_and_handed_over_without_a_redelivery() {
         // What is in flight stays where it is, for as long as it takes.
         let (one, two) =
             (first.fetch(8, TICK).await.unwrap(), second.fetch(8, TICK).await.unwrap());
-        assert!(one.is_empty() && two.is_empty(), "somebody joined, and a message came twice");
+        assert!(one.is_empty() && two.is_empty(), "a process joined, and a message came twice");
     }
     let tokens: Vec<_> = open.into_iter().map(|delivery| delivery.token).collect();
     first.ack(&tokens).await.unwrap();
@@ -242,7 +242,7 @@ async fn is_compared_with_a_catalog(address: &str) {
     let plan = transport.plan(&wanted).await.unwrap();
     let names: Vec<&str> = plan.iter().map(|difference| difference.name.as_str()).collect();
     assert_eq!(names, ["billing.odd", "spa.slots"]);
-    assert_eq!(plan[0].to_do(true), None, "a consumer is changed by whoever runs it");
+    assert_eq!(plan[0].to_do(true), None, "a consumer is changed by its own process");
     let refused = transport.carry_out(&wanted, &plan[1]).await.unwrap_err();
     assert!(refused.to_string().contains("read by 1 processes"), "{refused}");
     reader.close().await.unwrap();

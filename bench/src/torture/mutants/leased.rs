@@ -1,5 +1,5 @@
-//! A lease on paper: whoever holds it gives places to what has committed, publishes by place, and writes down twice a second
-//! by how many places it has come on. With one holder at a time this is right.
+//! A lease without an epoch: its holder numbers committed rows, publishes by number, and twice a second writes how far
+//! it has come. With one holder at a time this is correct.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use super::{Design, Desk, Row, row};
 
 #[derive(Default)]
 pub(super) struct LeaseWithoutEpoch {
-    /// Published and not written down.
+    /// Published, but not written yet.
     ahead: i64,
     written_at: Option<Instant>,
 }
@@ -32,7 +32,7 @@ impl Design for LeaseWithoutEpoch {
         );
         const WRITE_DOWN: &str = "update mutant.lease set place = place + $1";
         if self.written_at.is_none_or(|at| at.elapsed() > Duration::from_millis(500)) {
-            // Nothing asks whether the lease is still ours.
+            // The mistake: the lease is not checked here.
             sqlx::query(WRITE_DOWN).bind(self.ahead).execute(&mut desk.connection).await?;
             (self.ahead, self.written_at) = (0, Some(Instant::now()));
         }

@@ -1,4 +1,4 @@
-//! Marks first.
+//! Marks rows before publishing them.
 
 use anyhow::Result;
 

@@ -1,5 +1,5 @@
-//! Wrong relays, each by a design that is often seen. They share nothing with ours but the outbox and the broker; what they
-//! remember lies in the schema `mutant`.
+//! Wrong relays, each with a common design error. They share only the outbox and the broker with ours; their state is
+//! in the schema `mutant`.
 
 mod late_cursor;
 mod leased;
@@ -23,19 +23,19 @@ use super::worker::Worker;
 /// A relay that is wrong by design.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mutant {
-    /// Goes on behind the highest sequence number that it has seen: a row that commits late is never read.
+    /// Continues after the highest sequence number seen: a row that commits late is never read.
     SequenceCursor,
-    /// Several take the oldest rows that nobody has locked and publish them side by side: a key is overtaken.
+    /// Several relays take the oldest unlocked rows and publish them concurrently: events of a key overtake each other.
     SkipLocked,
-    /// Publishes what lies below the oldest running transaction in the order of transactions: a transaction gets its
-    /// number before it locks a key.
+    /// Publishes rows below the oldest running transaction in transaction id order: a transaction gets its id before it
+    /// locks a key.
     XminHorizon,
-    /// Takes what is visible now and was not before, above a low-water mark, and below it the transactions that ran
-    /// below `pg_snapshot_xmax`: others with higher numbers ran too.
+    /// Takes rows that are visible now and were not before, above a low-water mark, and below it those of transactions
+    /// that ran below `pg_snapshot_xmax`: others with higher ids ran too.
     SnapshotXmax,
-    /// Marks rows and then publishes them: dead in between, nobody does.
+    /// Marks rows and then publishes them: killed in between, they are never published.
     MarkBeforePublish,
-    /// Holds a lease that no write is checked against: asleep in the middle, it moves the successor's cursor.
+    /// Holds a lease that writes are not checked against: after a freeze it moves its successor's cursor.
     LeaseWithoutEpoch,
 }
 
@@ -62,7 +62,7 @@ impl Mutant {
         }
     }
 
-    /// Makes what the mutants remember.
+    /// Creates the mutants' tables.
     pub(super) async fn prepare(self, connection: &mut PgConnection) -> Result<()> {
         sqlx::raw_sql(include_str!("schema.sql")).execute(connection).await?;
         Ok(())
@@ -81,20 +81,20 @@ impl FromStr for Mutant {
     }
 }
 
-/// One turn of a wrong relay; returns how many rows it got through.
+/// One iteration of a wrong relay; returns how many rows it handled.
 trait Design {
     async fn turn(&mut self, desk: &mut Desk) -> Result<usize>;
 }
 
-/// What a wrong relay works with.
+/// The connections and state of a wrong relay.
 struct Desk {
     connection: PgConnection,
     broker: Nats,
-    /// Names this process.
+    /// The id of this process.
     owner: String,
 }
 
-/// A row of the outbox that is a whole message.
+/// A sealed row of the outbox.
 #[derive(Debug, Clone)]
 struct Row {
     seq: i64,
@@ -128,7 +128,7 @@ macro_rules! row {
 }
 use row;
 
-/// Relays wrongly until it is asked to end.
+/// Runs a wrong relay until it is asked to end.
 pub(super) async fn run(mutant: Mutant, worker: Worker, stop: CancellationToken) -> Result<()> {
     match mutant {
         Mutant::SequenceCursor => relay(late_cursor::SequenceCursor, &worker, &stop).await,
@@ -151,7 +151,7 @@ async fn relay(mut design: impl Design, worker: &Worker, stop: &CancellationToke
             continue;
         };
         let mut desk = Desk { connection, broker: broker.clone(), owner: owner.clone() };
-        // A connection that failed is of no use any more, and its locks are gone with it.
+        // A failed connection is dropped, and its locks with it.
         while !stop.is_cancelled() {
             match design.turn(&mut desk).await {
                 Ok(0) => pause(Duration::from_millis(20), stop).await,
@@ -183,7 +183,7 @@ impl Desk {
         Ok(())
     }
 
-    /// Whether this process is the only one that relays: by a lock of the session, which is right.
+    /// Whether this process is the only relay: by a session lock, which is correct.
     async fn is_alone(&mut self) -> Result<bool> {
         const LOCK: &str = "select pg_try_advisory_lock(4711)";
         const HELD: &str = "select exists (select 1 from pg_locks where locktype = 'advisory' \

@@ -1,4 +1,4 @@
-//! The oldest rows that nobody has locked, by several relays at once.
+//! The oldest unlocked rows, by several relays at once.
 
 use anyhow::Result;
 use sqlx::Connection;

@@ -1,4 +1,4 @@
-//! A cursor that is a snapshot, which is right, above a low-water mark, which is not.
+//! A snapshot cursor, which is correct, above a low-water mark, which is not.
 
 use anyhow::Result;
 use sqlx::Connection;
@@ -10,8 +10,8 @@ pub(super) struct SnapshotXmax;
 impl Design for SnapshotXmax {
     async fn turn(&mut self, desk: &mut Desk) -> Result<usize> {
         // Below the mark it looks only for transactions that the last snapshot lists as running. The list ends at xmax,
-        // which is the latest that has completed and one, and not the next to be given: who ran above it, with a
-        // number below the mark, is missed.
+        // which is the latest completed id plus one, and not the next to be assigned: a transaction that ran above it,
+        // with a number below the mark, is missed.
         const MARK: &str = "select coalesce(max(pg_sequence_last_value(c.oid)), 0) from pg_class c \
              join pg_namespace n on n.oid = c.relnamespace \
              where n.nspname = 'chapar' and c.relkind = 'S' and c.relname like 'outbox%'";

@@ -1,23 +1,23 @@
-//! What a schema promises about a field.
+//! What a schema guarantees about a field.
 
 use prost_reflect::{Kind, MessageDescriptor};
 use serde_json::Value;
 
-/// Whether a field is there.
+/// Whether a field is present.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Promise {
-    /// The schema does not know it.
+    /// The schema does not declare it.
     Absent,
-    /// It may be there.
+    /// It may be present.
     Sometimes,
     /// It is in every event.
     Always,
 }
 
-/// How far references are followed. Those of a checked schema end much earlier.
+/// The maximum number of references that are followed. Those of a checked schema end much earlier.
 const MOST_STEPS: usize = 256;
 
-/// What a JSON Schema says about the place that a pointer leads to.
+/// What a JSON Schema guarantees at the position of a pointer.
 pub(super) fn in_schema(schema: &Value, pointer: &str) -> Promise {
     let names: Vec<String> =
         pointer.split('/').skip(1).map(|name| name.replace("~1", "/").replace("~0", "~")).collect();
@@ -62,7 +62,7 @@ fn look(root: &Value, schema: &Value, names: &[String], steps: usize) -> Promise
     best
 }
 
-/// Whether a name is required by the schema or by a part that always holds.
+/// Whether a name is required by the schema or by a part that always applies.
 fn requires(root: &Value, schema: &Value, name: &str, steps: usize) -> bool {
     let Some(steps) = steps.checked_sub(1) else { return false };
     let here = schema.get("required").and_then(Value::as_array);
@@ -75,8 +75,8 @@ fn requires(root: &Value, schema: &Value, name: &str, steps: usize) -> bool {
         || parts.into_iter().any(|part| requires(root, part, name, steps))
 }
 
-/// What a Protobuf message says about it. A field has a value in every event, its default where
-/// none was written; only what is marked `optional` or is a message of its own may be missing.
+/// What a Protobuf message guarantees. A field has a value in every event, its default if none was
+/// written; only fields marked `optional` and message fields may be missing.
 pub(super) fn in_message(message: &MessageDescriptor, pointer: &str) -> Promise {
     let mut message = message.clone();
     let mut promise = Promise::Always;

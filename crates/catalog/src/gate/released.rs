@@ -1,4 +1,4 @@
-//! The old side: a revision's catalog, or a bundle that knows less.
+//! The released side: the catalog of a revision, or a bundle, which has fewer facts.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,13 +10,13 @@ use sha2::{Digest, Sha256};
 
 use crate::Loaded;
 
-/// The contracts that others rely on already.
+/// The released contracts.
 #[derive(Debug, Clone, Default)]
 pub struct Released {
     pub(super) contracts: BTreeMap<String, Contract>,
-    /// Which services had a contract about which subjects; a bundle does not say.
+    /// Which services had a contract about which subjects; unknown for a bundle.
     pub(super) reads: BTreeSet<(String, String)>,
-    /// What may hide a contract.
+    /// Mistakes that may hide a contract.
     pub(super) unread: Vec<Mistake>,
 }
 
@@ -25,33 +25,33 @@ pub(super) struct Contract {
     pub(super) event_type: String,
     pub(super) version: u32,
     pub(super) owner: String,
-    /// A bundle does not say.
+    /// Unknown for a bundle.
     pub(super) kind: Option<Kind>,
     pub(super) deprecated: bool,
     pub(super) replaced_by: Option<String>,
-    /// A bundle does not say; it may be read by anybody.
+    /// Unknown for a bundle; it may have any reader.
     pub(super) consumers: Option<Vec<String>>,
     pub(super) schema: Option<String>,
     pub(super) place: Option<Place>,
 }
 
-/// Why a bundle cannot be compared with.
+/// Why a bundle cannot be compared.
 #[derive(Debug, thiserror::Error)]
 pub enum BundleError {
-    /// It is of another form.
-    #[error("it has the form {0}, and this program reads {form}", form = Bundle::FORMAT)]
+    /// It has another format.
+    #[error("it has the format {0}, and this program reads {form}", form = Bundle::FORMAT)]
     Format(u32),
-    /// It is another system's.
+    /// It belongs to another system.
     #[error("it holds the contracts of {0:?}, not of {1:?}")]
     System(String, String),
-    /// A contract has a name that the system does not know.
+    /// A contract has a subject that is invalid in the system.
     #[error("{0}")]
     Subject(String),
-    /// Somebody changed a schema without its address.
+    /// A schema was changed without its address.
     #[error("the schema of {0} is not the one that its address names; the bundle was changed")]
     Hash(String),
     /// A message's descriptors cannot be read.
-    #[error("the descriptors of {0} are not base64; make the bundle anew")]
+    #[error("the descriptors of {0} are not base64; make the bundle again")]
     Descriptors(String),
 }
 
@@ -134,7 +134,7 @@ impl Released {
     }
 }
 
-/// Whether a mistake may keep events out of the catalog.
+/// Whether a mistake may hide events of the catalog.
 fn hides(mistake: &Mistake) -> bool {
     let rules = [
         Rule::Unreadable,
@@ -147,7 +147,7 @@ fn hides(mistake: &Mistake) -> bool {
     mistake.place.file.ends_with(".toml") && rules.contains(&mistake.rule)
 }
 
-/// Where an event's schema lies in its system.
+/// The path of an event's schema in its system.
 pub(super) fn path_of(catalog: &Catalog, event: &Event) -> String {
     format!("event-schemas/{}.json", catalog.schema_path(event))
 }

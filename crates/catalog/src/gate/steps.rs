@@ -1,11 +1,11 @@
-//! What to do next.
+//! The steps to take after a finding.
 
 use chapar_core::catalog::{Catalog, Encoding, Event};
 
 use super::released::path_of;
 use crate::Breach;
 
-/// A breaking change goes into a version of its own.
+/// A breaking change needs a version of its own.
 pub(super) fn bump(catalog: &Catalog, event: &Event, next: u32) -> Vec<String> {
     let this = event.subject.version();
     let heir = format!("{}.v{next}", event.subject.event_type());
@@ -23,7 +23,7 @@ pub(super) fn bump(catalog: &Catalog, event: &Event, next: u32) -> Vec<String> {
     steps
 }
 
-/// A consumer is asked before it is broken.
+/// A consumer contract is broken: ask the consumer first.
 pub(super) fn consumer(breach: &Breach) -> Vec<String> {
     let (consumer, subject) = (&breach.consumer, &breach.subject);
     let what = if breach.pointer.is_empty() { "what was" } else { breach.pointer.as_str() };
@@ -34,7 +34,7 @@ pub(super) fn consumer(breach: &Breach) -> Vec<String> {
     ]
 }
 
-/// The window in which both versions travel.
+/// The window of dual publication.
 pub(super) fn dual_publish(this: u32, heir: &str) -> Vec<String> {
     let next = heir.rsplit('.').next().unwrap_or(heir);
     vec![
@@ -51,7 +51,7 @@ pub(super) fn dual_publish(this: u32, heir: &str) -> Vec<String> {
     ]
 }
 
-/// A range or a pattern may be tightened where no event of the last days is outside of it.
+/// A range or a pattern may be tightened if no recent event is outside it.
 pub(super) fn audit(event: &Event, next: u32) -> Vec<String> {
     vec![
         format!(

@@ -1,4 +1,4 @@
-//! Services that wait for each other: two hops are enough.
+//! Chains of synchronous calls: at most two hops.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ pub(super) fn check(catalog: &Catalog, found: &mut Found) {
         .map(|service| (service.name.as_str(), service.calls.names.as_slice()))
         .collect();
     for service in &catalog.services {
-        // One chain is enough to say it. A circle is a chain without an end.
+        // One chain per service is enough. A cycle counts as an endless chain.
         if let Some(chain) = longer(&calls, vec![&service.name]) {
             let message = format!(
                 "{} waits over {} hops: {}; at most {MOST} are allowed, so let one of them go by \

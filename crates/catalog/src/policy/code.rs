@@ -1,4 +1,4 @@
-//! Looking through the code that a system declares.
+//! Scanning the code that a system declares.
 
 mod text;
 
@@ -13,16 +13,16 @@ use self::text::{EVENT, Text, arguments, block};
 use super::{Found, Policy};
 use crate::load::{LoadError, MAX_DEPTH, files_with, shown, text};
 
-/// The endings of files that are looked through.
+/// The extensions of scanned files.
 const ENDINGS: &[&str] = &[
     "rs", "go", "java", "kt", "kts", "scala", "ts", "tsx", "js", "mjs", "cjs", "py", "rb", "cs",
     "php", "ex", "exs", "sql",
 ];
 
-/// The largest file, in bytes. Larger ones are generated, and an offence by themselves.
+/// The largest file, in bytes. A larger one is an offence.
 const MAX_CODE: usize = 4 * 1024 * 1024;
 
-/// Words that publish, each followed by its arguments in parentheses.
+/// Publishing calls, each followed by its arguments in parentheses.
 const PUBLISHING: &[&str] = &["emit(", "append(", "append_batch(", "Draft::new("];
 
 /// The declared code of a system.
@@ -35,20 +35,20 @@ const PUBLISHING: &[&str] = &["emit(", "append(", "append_batch(", "Draft::new("
 /// count.
 pub(super) struct Code<'a> {
     files: Vec<File<'a>>,
-    /// The subject of each event type, by the name of the type. A name that two types share says
-    /// nothing, and is left out.
+    /// The subject of each event type, by type name. A name that two types share is ambiguous and
+    /// omitted.
     types: BTreeMap<String, String>,
 }
 
 struct File<'a> {
-    /// The services whose code it is; none where it is shared.
+    /// The services whose code it is; empty for shared code.
     services: Vec<&'a str>,
     path: PathBuf,
     source: Source,
     text: Text,
 }
 
-/// Looks through all code; returns how many files there are.
+/// Scans all code; returns the number of files.
 pub(super) fn check(
     folder: &Path,
     catalog: &Catalog,
@@ -123,7 +123,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// What a service publishes must be its own, have a key, and a tenant.
+    /// Published events must be the service's own, and have a key and a tenant.
     fn published(&self, file: &File<'_>, catalog: &Catalog, found: &mut Found) {
         let demands = catalog.profile.idempotency == IdempotencyRule::Required;
         for word in PUBLISHING {
@@ -157,8 +157,7 @@ impl<'a> Code<'a> {
                 if block.contains("SUBJECT") && !block.contains("fn intent") {
                     let name = block["Event for ".len()..].split(['{', ' ']).next();
                     let message = format!(
-                        "{} has no intent(): derive a key that is the same whenever the same is \
-                         meant",
+                        "{} has no intent(): derive an idempotency key from the business intent",
                         name.unwrap_or_default()
                     );
                     found.add(Policy::IdempotencyKey, &file.place(at), message);
@@ -167,7 +166,7 @@ impl<'a> Code<'a> {
         }
     }
 
-    /// The subjects among the arguments, in quotes or by their types, with their places.
+    /// The subjects among the arguments, in quotes or by type, with their positions.
     fn subjects<'s>(
         &'s self,
         file: &'s File<'_>,
@@ -198,7 +197,7 @@ impl<'a> Code<'a> {
             Err(refusal @ Refusal::Foreign { .. }) => Some(refusal.to_string()),
             _ => None,
         };
-        // A file of several services is right for one of them.
+        // A file shared by several services passes if it is right for one of them.
         let refusals: Vec<String> = file.services.iter().filter_map(refused).collect();
         if refusals.len() == file.services.len()
             && let Some(refusal) = refusals.into_iter().next()
@@ -213,8 +212,8 @@ impl File<'_> {
         self.source.place(at)
     }
 
-    /// Whether `chapar catalog rust` has written it. Where an event may happen more than once for
-    /// its key, only whoever emits it knows what is meant, and says so there.
+    /// Whether `chapar catalog rust` generated it. If an event may happen more than once per key,
+    /// only the emitting code knows the intent, and sets it there.
     fn is_generated(&self) -> bool {
         let mut lines = self.source.text().lines().take(2);
         lines.any(|line| line.starts_with("//! `chapar catalog rust`"))
@@ -261,7 +260,7 @@ fn statement(text: &str) -> &str {
     text.split_once(';').map_or(text, |(statement, _)| statement)
 }
 
-/// Whether a text is meant as a subject of the system, right or wrong.
+/// Whether a text looks like a subject of the system, valid or not.
 fn subject_like(profile: &Profile, text: &str) -> bool {
     let Some((name, version)) = text.rsplit_once(".v") else { return false };
     let versioned = !version.is_empty() && version.bytes().all(|byte| byte.is_ascii_digit());
@@ -273,7 +272,7 @@ fn subject_like(profile: &Profile, text: &str) -> bool {
     ours || profile.subject(text).is_ok()
 }
 
-/// The mark of a vendor outside of its adapter.
+/// The mark of a vendor outside its adapter.
 fn foreign(file: &File<'_>, vendor: &Vendor, folder: &Path, found: &mut Found) {
     let mut adapter = vendor.adapter.names.iter().map(|path| plain(&folder.join(path)));
     let path = plain(&file.path);
@@ -292,8 +291,8 @@ fn foreign(file: &File<'_>, vendor: &Vendor, folder: &Path, found: &mut Found) {
     }
 }
 
-/// The files of a list of files and folders. What is not there is an offence: a gate that looks
-/// through nothing would find nothing.
+/// The files of a list of files and folders. A missing path is an offence: otherwise the check
+/// would silently scan nothing.
 fn found_paths(
     folder: &Path,
     declared: &Declared,
@@ -317,7 +316,7 @@ fn found_paths(
     Ok(paths)
 }
 
-/// A path without detours, so that two ways of writing it are one.
+/// A normalised path, so that two spellings are equal.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {

@@ -1,15 +1,16 @@
-//! Events as request and reply: an event is a fact, and nobody waits for an answer to a fact.
+//! Events used as request and reply: an event states a fact and is not a call that waits for an
+//! answer.
 
 use serde_json::Value;
 
 use super::{Found, Policy};
 use crate::Loaded;
 
-/// The last word of a subject that asks or answers, where a fact would say what has happened.
+/// Last words of a subject that ask or answer instead of stating a fact.
 const VERBS: &[&str] =
     &["request", "query", "command", "response", "reply", "responded", "replied", "answered"];
 
-/// Payload fields that say where an answer is awaited.
+/// Payload fields that hold a reply address.
 const ADDRESSES: &[&str] = &[
     "replyto",
     "replytopic",
@@ -39,7 +40,7 @@ pub(super) fn check(loaded: &Loaded, found: &mut Found) {
             let plain = name.replace(['_', '-'], "").to_lowercase();
             if ADDRESSES.contains(&plain.as_str()) {
                 let message = format!(
-                    "{subject} carries {name:?}, where somebody waits for an answer; use an API \
+                    "{subject} carries the reply address {name:?}; use an API \
                      for that, and publish what has happened"
                 );
                 found.add(Policy::RequestReply, &event.place, message);

@@ -1,4 +1,4 @@
-//! Names of the schemas as Rust spells them.
+//! Rust names for the names in schemas.
 
 use std::collections::BTreeSet;
 
@@ -20,7 +20,7 @@ pub(super) fn type_name(text: &str) -> String {
     }
     match name.as_str() {
         "" => "Empty".to_owned(),
-        // Names that every file knows as something else.
+        // Names that are already taken in every file.
         "Self" | "String" | "Vec" | "Option" | "Some" | "None" | "Ok" | "Err" => name + "_",
         _ if name.starts_with(|first: char| first.is_ascii_digit()) => format!("N{name}"),
         _ => name,
@@ -31,7 +31,7 @@ pub(super) fn variant_name(text: &str) -> String {
     type_name(text)
 }
 
-/// `guestId` as `guest_id`; what Rust keeps for itself as `r#type`.
+/// `guestId` as `guest_id`; keywords as raw identifiers such as `r#type`.
 pub(super) fn field_name(text: &str) -> String {
     let name = words(text).join("_");
     match name.as_str() {
@@ -43,7 +43,7 @@ pub(super) fn field_name(text: &str) -> String {
     }
 }
 
-/// The same names, with a number where one came before.
+/// The same names, with a number appended to duplicates.
 pub(super) fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
     let mut seen = BTreeSet::new();
     let mut number = |name: String| {
@@ -58,9 +58,9 @@ pub(super) fn distinct(names: impl Iterator<Item = String>) -> Vec<String> {
     names.map(&mut number).collect()
 }
 
-/// A comment of documentation; nothing where there is nothing to say.
+/// A doc comment; empty if there is no text.
 pub(super) fn doc(out: &mut String, indent: &str, text: &str) {
-    // What is a link or a tag in Markdown was meant as it stands.
+    // Escape characters that Markdown would treat as links or tags.
     let text = text.replace('[', "\\[").replace('<', "\\<");
     for line in text.trim().lines() {
         out.push_str(format!("{indent}/// {}", line.trim()).trim_end());

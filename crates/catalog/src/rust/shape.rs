@@ -1,11 +1,11 @@
-//! What a schema means as a type.
+//! The Rust type of a schema.
 
 use serde_json::{Map, Value};
 
 use super::names::{distinct, field_name, variant_name};
 use super::text;
 
-/// A type that gets a name: fields, or choices. Two with other words for the same are equal.
+/// A named type: a struct or an enum. Descriptions do not count for equality.
 #[derive(Debug, Clone)]
 pub(super) struct Shape {
     pub(super) doc: String,
@@ -15,7 +15,7 @@ pub(super) struct Shape {
 #[derive(Debug, Clone, PartialEq)]
 enum Kind {
     Fields(Vec<Field>),
-    /// The variant and how it is written.
+    /// The variant and its JSON text.
     Choices(Vec<(String, String)>),
 }
 
@@ -38,7 +38,7 @@ pub(super) enum Type {
     Flag,
     Date,
     Time,
-    /// Whatever the schema lets through.
+    /// Any value that the schema accepts.
     Any,
     List(Box<Type>),
     Map(Box<Type>),
@@ -46,7 +46,7 @@ pub(super) enum Type {
     Named(Shape),
 }
 
-/// What a field of a plain type cannot say.
+/// Keywords that a field of a plain type cannot express.
 const BEYOND: [&str; 9] =
     ["$ref", "$dynamicRef", "allOf", "anyOf", "oneOf", "not", "if", "dependentSchemas", "const"];
 
@@ -79,7 +79,7 @@ impl Shape {
             doc: describe(schema),
         });
         let mut fields: Vec<Field> = fields.collect();
-        // What must be there comes first and in the order in which the schema asks for it.
+        // Required fields come first, in the order in which the schema requires them.
         let place = |field: &Field| {
             required.iter().position(|name| *name == field.name).unwrap_or(usize::MAX)
         };
@@ -118,7 +118,7 @@ impl Shape {
         }
     }
 
-    /// The named shapes below, each with the field it lies in, at any depth.
+    /// The named shapes below, each with its field, at any depth.
     pub(super) fn inner(&self) -> Vec<(&str, &Shape)> {
         let mut found: Vec<(&str, &Shape)> = Vec::new();
         for field in self.fields() {
@@ -156,7 +156,7 @@ impl Type {
             "string" if fields.contains_key("enum") => {
                 Shape::of_choices(schema).map_or(Type::Any, Type::Named)
             }
-            // Choices of numbers and the like are the registry's business.
+            // Enumerations of numbers and the like are left to the registry.
             _ if fields.contains_key("enum") => Type::Any,
             "string" => match text(schema, "format") {
                 "date" => Type::Date,

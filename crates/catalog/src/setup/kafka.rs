@@ -9,7 +9,7 @@ use crate::Loaded;
 use crate::inventory::{self, Days};
 
 const DAY_MS: u128 = 24 * 3600 * 1000;
-/// Where the orders to seek are, on which every reading process looks.
+/// The topic with orders to seek, which every consuming process reads.
 const SEEKS: &str = "chapar.seeks";
 
 const HEAD: &str = "\
@@ -19,13 +19,13 @@ set -eu
 : \"${BOOTSTRAP_SERVERS:?say which brokers, as host:port}\"
 ";
 
-/// `topics.sh` and `acls.sh`, to be run by somebody who may. Both take the brokers from
+/// `topics.sh` and `acls.sh`, to be run by an administrator. Both take the brokers from
 /// `BOOTSTRAP_SERVERS` and a client's properties file from `COMMAND_CONFIG`.
 ///
-/// A service is the user of its name. It writes its own topics, reads those it is declared to
-/// read in groups named by it (`SERVICE`, `SERVICE.…`), writes the dead letters of these, and
-/// follows orders to seek. An operator gives these orders: it reads every topic, moves every
-/// group, and publishes no event.
+/// A service is the Kafka user of the same name. It writes its own topics, reads its declared
+/// topics in groups named after it (`SERVICE`, `SERVICE.…`), writes the dead letters of these, and
+/// reads orders to seek. An operator writes these orders: it reads every topic, moves every group,
+/// and publishes no event.
 pub fn kafka(loaded: &Loaded, replication: u16, operators: &[String]) -> Files {
     let files = [("topics.sh", topics(loaded, replication)), ("acls.sh", acls(loaded, operators))];
     files.into_iter().map(|(name, text)| (name.to_owned(), text)).collect()
@@ -108,7 +108,8 @@ fn acls(loaded: &Loaded, operators: &[String]) -> String {
     let begun: Vec<String> = groups.iter().map(|group| format!("{group}.")).collect();
     for operator in operators {
         allow(operator, &format!("{READ} --operation Write"), "--topic", &seeks);
-        // Who moves a group that nobody is in commits its offsets, which takes reading both.
+        // Moving a group without members commits its offsets, which requires the right to read
+        // both.
         allow(operator, READ, "--topic", &topics);
         allow(operator, READ, "--group", &groups);
         allow(operator, &format!("{READ} {BEGINS_SO}"), "--group", &begun);
@@ -116,7 +117,7 @@ fn acls(loaded: &Loaded, operators: &[String]) -> String {
     text
 }
 
-/// One word for the shell.
+/// A text quoted for the shell.
 fn quoted(word: &str) -> String {
     format!("'{}'", word.replace('\'', r"'\''"))
 }

@@ -112,7 +112,7 @@ resource "google_pubsub_subscription" "subscription" {
   }
 }
 
-# Bindings name everybody: whoever else was given a role loses it.
+# Bindings are authoritative: any other account that was given the role loses it.
 resource "google_pubsub_topic_iam_binding" "publishers" {
   for_each = { for topic, access in local.access : topic => access if length(access.publishers) > 0 }
 

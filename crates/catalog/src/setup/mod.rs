@@ -1,4 +1,4 @@
-//! Set-up files of brokers, for those who manage them by other means than `chapar topology apply`.
+//! Set-up files of brokers, for teams that do not use `chapar topology apply`.
 
 mod kafka;
 mod terraform;
@@ -14,15 +14,15 @@ pub type Files = BTreeMap<String, String>;
 /// Why there are no files.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// A service is to be pushed to that reads nothing.
-    #[error("{service} is to be pushed to, but reads nothing; the readers are {readers}")]
+    /// A push service that reads nothing.
+    #[error("{service} is listed for push, but reads nothing; the readers are {readers}")]
     ReadsNothing {
         /// The service.
         service: String,
         /// Those that read something.
         readers: String,
     },
-    /// What the catalog says does not fit into the files.
+    /// The catalog cannot be serialised.
     #[error("the catalog cannot be written as JSON")]
     Json(#[from] serde_json::Error),
 }

@@ -1,5 +1,5 @@
-//! Terraform for Google Pub/Sub: a module that reads the catalog's own lists, so that a change
-//! of the catalog is a change of a list.
+//! Terraform for Google Pub/Sub: a module that reads the catalog's generated lists, so that a
+//! change of the catalog changes only a list.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,13 +18,13 @@ struct Subscription<'a> {
     service: &'a str,
     account: String,
     dead_letter_topic: &'a str,
-    /// The subscription by which the service gets its own dead letters.
+    /// The subscription for the service's own dead letters.
     dead_letter_name: String,
-    /// Where on its service it is pushed to; none where the service pulls.
+    /// The push path on its service; none if the service pulls.
     push_path: Option<String>,
 }
 
-/// Who may do what on a topic.
+/// Rights on a topic.
 #[derive(Default, Serialize)]
 struct Access {
     publishers: BTreeSet<String>,
@@ -33,10 +33,10 @@ struct Access {
 
 /// A Terraform module; the services of `push` get their events over HTTP instead of pulling.
 ///
-/// The settings are those of the platform: retry from 10 s to 600 s, everything kept 7 days
-/// also when acknowledged, 60 s to acknowledge a push and 600 s a pull, and a dead-letter topic.
-/// Google refuses exactly-once delivery on pushes, where the inbox does it. Ordering is always
-/// switched on: it cannot be later, and does nothing to a message without a key.
+/// The settings are those of the platform: retry from 10 s to 600 s, everything kept 7 days even
+/// when acknowledged, 60 s to acknowledge a push and 600 s a pull, and a dead-letter topic. Google
+/// refuses exactly-once delivery on pushes, where the inbox provides it. Ordering is always
+/// enabled: it cannot be enabled later, and has no effect on a message without a key.
 pub fn terraform(loaded: &Loaded, push: &[String]) -> Result<Files, SetupError> {
     let catalog = &loaded.catalog;
     let subscriptions = inventory::subscriptions(catalog);
@@ -72,7 +72,7 @@ pub fn terraform(loaded: &Loaded, push: &[String]) -> Result<Files, SetupError> 
         })
         .collect();
 
-    // On a topic itself may subscribe only who reads without a subscription of the catalog.
+    // Only readers without a subscription of the catalog may subscribe to the topic itself.
     let mut access: BTreeMap<&str, Access> = BTreeMap::new();
     for grant in &grants {
         let of_all = catalog.system.readers_of_all.contains(&grant.service);
@@ -98,7 +98,7 @@ pub fn terraform(loaded: &Loaded, push: &[String]) -> Result<Files, SetupError> 
     ]))
 }
 
-/// An account as Google writes it. One without an address is of the project, which `main.tf` adds.
+/// An account in Google's form. One without a domain belongs to the project, which `main.tf` adds.
 fn member(account: &str) -> String {
     match account.ends_with(".iam") {
         true => format!("serviceAccount:{account}.gserviceaccount.com"),

@@ -1,4 +1,4 @@
-//! `chapar catalog cutover`: who still reads an old version, and may it go?
+//! `chapar catalog cutover`: consumers of an old version, and its retirement.
 
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -26,16 +26,16 @@ pub(crate) struct Args {
     #[command(flatten)]
     at: Where,
 
-    /// The store that knows which subscriptions were attached, and keeps the audit log.
+    /// The store that records active subscriptions, and has the audit log.
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     store: Option<String>,
 
-    /// Who records what has been cut over, or retires a version; for the audit log.
+    /// The operator who records cutovers or retires a version; for the audit log.
     #[arg(long, value_name = "NAME", requires = "store",
         value_parser = NonEmptyStringValueParser::new())]
     by: Option<String>,
 
-    /// Retire this version: refused while anybody reads it.
+    /// Retire this version; refused while a consumer reads it.
     #[arg(long, value_name = "SUBJECT", requires = "by")]
     retire: Option<String>,
 
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     match runtime.block_on(cut_over(args, &loaded)) {
         Ok(code) => Ok(code),
-        // Who cannot be asked has not said yes.
+        // A store that cannot be read counts as a refusal.
         Err(error) => Ok(super::usage(&format!("{error:#}"))),
     }
 }
@@ -76,7 +76,7 @@ async fn cut_over(args: &Args, loaded: &Loaded) -> Result<ExitCode> {
             }
             ExitCode::SUCCESS
         }
-        // The options need each other.
+        // clap enforces that the options come together.
         _ => super::usage("--retire needs --by and --store"),
     };
     if let Some(store) = store {
@@ -102,7 +102,7 @@ async fn seen(store: &Store, loaded: &Loaded) -> Result<Seen> {
     Ok(seen)
 }
 
-/// Each consumer that has changed over leaves one entry in the audit log.
+/// Each consumer that has cut over gets one entry in the audit log.
 async fn record(store: &Store, found: &[Cutover], by: &str) -> Result<()> {
     let mut tx = store.begin_engine().await?;
     for cutover in found {
@@ -123,7 +123,7 @@ async fn record(store: &Store, found: &[Cutover], by: &str) -> Result<()> {
             eprintln!("recorded: {} has left {}", stand.service, cutover.subject);
         }
     }
-    tx.commit().await.context("nothing was recorded")
+    tx.commit().await.context("the cutover was not recorded")
 }
 
 async fn retire(
@@ -135,7 +135,7 @@ async fn retire(
 ) -> Result<ExitCode> {
     let cutover = found.iter().find(|cutover| cutover.subject == subject);
     let cutover = cutover.with_context(|| {
-        format!("{subject} is not deprecated in the catalog, so there is nothing to retire")
+        format!("{subject} is not deprecated in the catalog, so it cannot be retired")
     })?;
     say(args, std::slice::from_ref(cutover))?;
     if !cutover.blockers.is_empty() {
@@ -153,11 +153,11 @@ async fn retire(
     };
     tx.conn().audit(&entry).await?;
     tx.conn().forget_readers(subject).await?;
-    tx.commit().await.context("it is not recorded and therefore not retired")?;
-    eprintln!("{subject} is retired, and the audit log says so. What is left to do:");
+    tx.commit().await.context("the retirement could not be recorded, so it was not done")?;
+    eprintln!("{subject} is retired, and the audit log records it. Remaining steps:");
     for (number, step) in [
-        format!("take {subject} and its schema out of the catalog"),
-        format!("take dual_publish off {}", cutover.replaced_by),
+        format!("remove {subject} and its schema from the catalog"),
+        format!("remove dual_publish from {}", cutover.replaced_by),
         "release the contracts, and delete the topic at the broker".to_owned(),
     ]
     .iter()
@@ -172,7 +172,7 @@ fn say(args: &Args, found: &[Cutover]) -> Result<()> {
     let text = match args.format {
         Format::Json => serde_json::to_string_pretty(found)? + "\n",
         Format::Text if found.is_empty() => {
-            eprintln!("no version is on its way out");
+            eprintln!("no version is deprecated");
             String::new()
         }
         Format::Text => found.iter().map(table).collect::<Vec<_>>().join("\n"),
@@ -200,7 +200,7 @@ fn table(cutover: &Cutover) -> String {
         text += &format!("{subject} may be retired\n");
     }
     for blocker in &cutover.blockers {
-        text += &format!("not to be retired: {blocker}\n");
+        text += &format!("cannot be retired: {blocker}\n");
     }
     text
 }

@@ -138,7 +138,7 @@ pub(crate) fn annotation(place: &Place, title: &str, message: &str) -> String {
     format!("::error file={file},line={line},col={column},title={title}::{message}\n")
 }
 
-/// How a check ended, in a line.
+/// The result of a check, in a line.
 pub(super) fn verdict(loaded: &Loaded) -> String {
     let name = &loaded.catalog.profile.name;
     let events = counted(loaded.catalog.events().count(), "event");
@@ -184,7 +184,7 @@ pub(crate) fn table<const N: usize>(
     text
 }
 
-/// Colours where the data is read by people. The helpers look at the standard error only.
+/// Colours if stdout is a terminal. The other helpers look at stderr only.
 pub(crate) fn painted(paint: fn(&str) -> String, text: &str) -> String {
     if io::stdout().is_terminal() { paint(text) } else { text.to_owned() }
 }

@@ -1,4 +1,4 @@
-//! `chapar consumers seek`: what it would do, a question, and doing it.
+//! `chapar consumers seek`: preview, confirmation, seek.
 
 use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
@@ -28,53 +28,53 @@ Examples:
       --reads melmastoon.reservation.booking.confirmed.v1 --reason 'first start' --yes \\
       --store postgres://localhost/hotel --transport nats://localhost --profile melmastoon
 
-Going back, what the inbox knows is passed over; --reapply has it applied again. A scope (--type,
---tenant) leaves the other events as they are. What has been declared append-only never goes back.";
+Seeking back skips events that the inbox knows; --reapply applies them again. With a scope (--type,
+--tenant) other events are not affected. An append-only consumer cannot be sought back.";
 
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Its name, as `list` shows it.
+    /// The consumer's name, as `list` shows it.
     consumer: String,
 
-    /// Where to: beginning, end, snapshot, a time (2026-11-01T08:00:00Z, or 2h for two hours ago),
-    /// or PARTITION:OFFSET.
+    /// The target: beginning, end, snapshot, a time (2026-11-01T08:00:00Z, or 2h for two hours
+    /// ago), or PARTITION:OFFSET.
     #[arg(long, value_parser = target, value_name = "PLACE")]
     to: SeekTarget,
 
-    /// Only events of this type, by topic; can be given several times.
+    /// Only events of this topic; can be repeated.
     #[arg(long = "type", value_name = "TOPIC")]
     types: Vec<String>,
 
-    /// Only events of this tenant; can be given several times.
+    /// Only events of this tenant; can be repeated.
     #[arg(long = "tenant", value_name = "TENANT")]
     tenants: Vec<String>,
 
-    /// Apply again what was applied.
+    /// Apply events again that were already applied.
     #[arg(long)]
     reapply: bool,
 
-    /// What a consumer will read that has not run yet; can be given several times.
+    /// A topic that a consumer which has not run yet will read; can be repeated.
     #[arg(long = "reads", value_name = "TOPIC")]
     reads: Vec<String>,
 
-    /// Say what would happen, and do nothing.
+    /// Only show the preview.
     #[arg(long, conflicts_with = "yes")]
     dry_run: bool,
 
-    /// Do it without asking.
+    /// Do not ask for confirmation.
     #[arg(long)]
     yes: bool,
 
-    /// Why; it is written to the audit log.
+    /// The reason, for the audit log.
     #[arg(long, value_name = "TEXT", required_unless_present = "dry_run")]
     reason: Option<String>,
 
-    /// Where the events are: nats://host:port, or `sql:` for the log in the same store.
+    /// The transport: nats://host:port, or `sql:` for the log in the same store.
     #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL",
         default_value = IN_THE_STORE)]
     transport: String,
 
-    /// The system's profile, where the events are on a broker: a preset or a TOML file.
+    /// The system's profile, required for a broker: a preset or a TOML file.
     #[arg(long, env = "CHAPAR_PROFILE", value_name = "NAME|FILE")]
     profile: Option<String>,
 
@@ -89,7 +89,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> Result<ExitCode> {
     let system = match (&args.profile, in_the_store) {
         (Some(profile), _) => system(profile)?.0.name,
         (None, true) => String::new(),
-        (None, false) => bail!("events on a broker are named by the system: give --profile"),
+        (None, false) => bail!("a broker needs the name of the system: give --profile"),
     };
     let owner = process_name("seek");
     let transport = transport::open(&args.transport, &config.nats, &store, &owner, &system).await?;
@@ -117,7 +117,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> Result<ExitCode> {
     let done = seek.carry_out(&store, &*transport, in_the_store, &operator(), reason).await?;
     match json {
         true => print(&args.consumer, &done, true)?,
-        false => eprintln!("{} goes on from there within a second", args.consumer),
+        false => eprintln!("{} continues from there within a second", args.consumer),
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -141,11 +141,11 @@ fn say(consumer: &str, preview: &SeekPreview, reapply: bool) {
     }
     if preview.forgotten > 0 {
         let forgotten =
-            "of these it is past, and the inbox has forgotten whether they were applied";
+            "are past its cursor, and the inbox has forgotten whether they were applied";
         println!("forgotten     {:>9}  {forgotten}", preview.forgotten);
     }
     if preview.outside > 0 {
-        println!("outside       {:>9}  are not in the scope and stay as they are", preview.outside);
+        println!("outside       {:>9}  are not in the scope and not affected", preview.outside);
     }
     if preview.skipped > 0 {
         let skipped = red("were never applied, and would be skipped for good");
@@ -159,7 +159,7 @@ fn say(consumer: &str, preview: &SeekPreview, reapply: bool) {
 
 fn confirmed() -> Result<bool> {
     if !std::io::stdin().is_terminal() {
-        bail!("nothing was done: say --yes to do it without being asked, or --dry-run to look");
+        bail!("nothing was done: give --yes to confirm, or --dry-run for a preview");
     }
     let mut stderr = std::io::stderr();
     write!(stderr, "do it? [y/N] ").and_then(|()| stderr.flush())?;

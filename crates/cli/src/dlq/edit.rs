@@ -17,14 +17,14 @@ use crate::relay::profile;
 
 #[derive(Args)]
 pub(crate) struct Edit {
-    /// The letter.
+    /// The id of the dead letter.
     id: String,
 
-    /// A file with the payload as it should be, as JSON; - is stdin.
+    /// A file with the corrected payload as JSON; - is stdin.
     #[arg(long, value_name = "FILE", required_unless_present = "message")]
     payload: Option<String>,
 
-    /// A file with the whole message, for one that could not be read; - is stdin.
+    /// A file with the whole message, if the original cannot be decoded; - is stdin.
     #[arg(long, value_name = "FILE", conflicts_with = "payload")]
     message: Option<String>,
 
@@ -32,15 +32,15 @@ pub(crate) struct Edit {
     #[arg(long, env = "CHAPAR_PROFILE", value_name = "NAME|FILE")]
     profile: String,
 
-    /// The released contracts that the event must keep: a file, https://, gs:// or s3://.
+    /// The released contracts that the event must match: a file, https://, gs:// or s3://.
     #[arg(long, env = "CHAPAR_CONTRACTS", value_name = "PLACE")]
     contracts: String,
 
-    /// Why; it is written to the audit log.
+    /// The reason, for the audit log.
     #[arg(long, value_name = "TEXT", required_unless_present = "dry_run")]
     reason: Option<String>,
 
-    /// Only check it, and print the message as it would be delivered.
+    /// Only validate the edited event, and print the message as it would be delivered.
     #[arg(long)]
     dry_run: bool,
 
@@ -77,20 +77,20 @@ pub(super) async fn run(args: Edit) -> Result<ExitCode> {
     match args.target.format {
         Format::Json => println!("{}", json!({ "id": args.id, "outcome": "replay" })),
         Format::Text => {
-            eprintln!("edited {}: its consumer takes it up within a second", args.id);
+            eprintln!("edited {}: its consumer replays it within a second", args.id);
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// The payload of a letter, laid out to be edited.
+/// The payload of a letter, formatted for editing.
 pub(super) fn payload(letter: &DeadLetter, profile: &str) -> Result<String> {
     let (_, dialect) = system(profile)?;
     let arrival = letter.to_deliver();
     let headers = serde_json::from_str(&arrival.headers).unwrap_or_default();
     let message = Message { topic: Some(arrival.topic), headers, body: arrival.body };
     let envelope = dialect.decode(&message).context(
-        "the message cannot be read, so it has no payload; take --message, and mend the whole",
+        "the message cannot be decoded, so it has no payload; use --message and edit the whole message",
     )?;
     let value: serde_json::Value = envelope.payload.parse()?;
     Ok(serde_json::to_string_pretty(&value)?)

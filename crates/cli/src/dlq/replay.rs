@@ -22,28 +22,29 @@ pub(crate) struct Replay {
     #[command(flatten)]
     select: Select,
 
-    /// Why; it is written to the audit log.
+    /// The reason, for the audit log.
     #[arg(long, value_name = "TEXT", required_unless_present_any = ["dry_run", "resume"])]
     reason: Option<String>,
 
-    /// Only say what would be done.
+    /// Only show what would be done.
     #[arg(long)]
     dry_run: bool,
 
-    /// The most letters per second [default: as many as the consumers take].
+    /// The maximum rate in letters per second [default: unlimited].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=1_000_000))]
     rate: Option<u64>,
 
-    /// Go on with a replay that was stopped.
+    /// Resume a replay that was stopped.
     #[arg(long, value_name = "RUN", conflicts_with_all = ["ids", "all", "dry_run"])]
     resume: Option<String>,
 
-    /// Also letters that are older than what the inbox remembers, whose events could be applied a
-    /// second time.
+    /// Include letters older than the inbox's retention, whose events could be applied a second
+    /// time.
     #[arg(long)]
     reapply: bool,
 
-    /// How long to wait while no consumer takes anything up; 0s asks and does not wait.
+    /// How long to wait without progress of the consumers; 0s requests the replay and does not
+    /// wait.
     #[arg(long, value_parser = duration, default_value = "30s", value_name = "TIME")]
     patience: Duration,
 
@@ -69,7 +70,7 @@ pub(super) async fn run(args: Replay) -> Result<ExitCode> {
             if let [id] = filter.ids.as_slice()
                 && !args.reapply
             {
-                // A single letter that may not be replayed says why.
+                // For a single letter, report why it may not be replayed.
                 letters.may_retry(id).await?;
             }
             let run = format!("{:x}", Timestamp::now().as_microsecond());
@@ -91,21 +92,21 @@ pub(super) async fn run(args: Replay) -> Result<ExitCode> {
         Format::Text => {
             let Progress { asked, refused, waiting, applied, failed } = progress;
             eprintln!(
-                "{asked} asked for: {applied} applied, {failed} failed again, {waiting} wait"
+                "{asked} requested: {applied} applied, {failed} failed again, {waiting} waiting"
             );
             if refused > 0 {
-                eprintln!("{refused} were passed over, because of their class or age");
+                eprintln!("{refused} skipped because of their class or age");
             }
         }
     }
     if stopped {
-        eprintln!("stopped; go on with: chapar dlq replay --resume {run}");
+        eprintln!("stopped; resume with: chapar dlq replay --resume {run}");
         return Ok(ExitCode::from(130));
     }
     if progress.waiting > 0 && !args.patience.is_zero() {
         bail!(
-            "{} letters wait, and for {:?} no consumer has taken one up; start it, or see \
-             `chapar consumers list` for whether it is paused. They stay asked for",
+            "{} letters wait, and no consumer has taken one up for {:?}; start it, or check with \
+             `chapar consumers list` whether it is paused. The requests remain",
             progress.waiting,
             args.patience
         );
@@ -114,7 +115,7 @@ pub(super) async fn run(args: Replay) -> Result<ExitCode> {
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Asks for letters at a rate, and waits for what becomes of them.
+/// Requests replays at a rate, and waits for their results.
 async fn drive(
     letters: &Letters,
     run: &str,
@@ -124,7 +125,7 @@ async fn drive(
     bar: &mut Bar,
 ) -> Result<Progress> {
     const LOOK: Duration = Duration::from_millis(100);
-    // Looking counts the letters of the run: the more, the less often.
+    // Polling counts the letters of the run: the more there are, the less often.
     let rest = |asked: i64| LOOK + Duration::from_micros(asked.clamp(0, 200_000) as u64 * 10);
     // Ten portions a second, or one letter at a time.
     let portion = rate.map_or(1000, |rate| (rate / 10).clamp(1, 1000));
@@ -170,10 +171,10 @@ fn would(outlook: &Outlook, format: Format) -> Result<ExitCode> {
             println!("{} of {} letters would be replayed", outlook.replayed, outlook.selected);
             println!("{} events wait behind them", outlook.followers);
             for (count, what) in [
-                (outlook.asked, "are asked for already"),
+                (outlook.asked, "have a requested replay already"),
                 (outlook.poison, "are poison, and never replayed"),
-                (outlook.unfixed, "lack the fix that their class asks for"),
-                (outlook.forgotten, "are older than what the inbox remembers; see --reapply"),
+                (outlook.unfixed, "lack the recorded fix that their class requires"),
+                (outlook.forgotten, "are older than the inbox's retention; see --reapply"),
             ] {
                 if count > 0 {
                     println!("{count} {what}");
@@ -184,7 +185,7 @@ fn would(outlook: &Outlook, format: Format) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A line on a terminal, once it takes longer than two seconds.
+/// A progress line on a terminal, once it takes longer than two seconds.
 struct Bar {
     began: Instant,
     terminal: bool,

@@ -1,4 +1,4 @@
-//! Letters and groups, for people and for programs.
+//! Output of dead letters and groups, as text and JSON.
 
 use chapar::ops::{DeadLetter, LetterGroup};
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub(super) fn brief(letter: &DeadLetter) -> Value {
     })
 }
 
-/// A letter with its event, as it came and as it was edited.
+/// A letter with its original and its edited event.
 pub(super) fn whole(letter: &DeadLetter) -> Value {
     let mut whole = brief(letter);
     whole["headers"] = headers(&letter.arrival.headers);
@@ -62,7 +62,7 @@ fn standing(letter: &DeadLetter) -> String {
     let mut text = match (&letter.outcome, letter.closed_at, &letter.closed_by) {
         (Some(outcome), Some(at), Some(by)) => format!("{outcome} at {at} by {by}"),
         (Some(outcome), Some(at), None) => format!("{outcome} at {at}"),
-        _ if letter.status == "replay" => "asked to be replayed".to_owned(),
+        _ if letter.status == "replay" => "replay requested".to_owned(),
         _ => format!("failed at {}", letter.last_failed_at),
     };
     text += &format!(", {} attempts, {} behind it", letter.attempts, letter.followers);
@@ -99,7 +99,7 @@ pub(super) fn page(letter: &DeadLetter) {
     }
     row("failed", &format!("{} – {}", letter.first_failed_at, letter.last_failed_at));
     println!("\nError");
-    // Causes come one behind the other; each gets a line.
+    // Causes are joined by ": "; each gets a line.
     for (depth, cause) in letter.error.split(": ").enumerate() {
         println!("  {}{}", "  ".repeat(depth.min(8)), red(cause));
     }
@@ -124,7 +124,7 @@ fn text(value: &Value) -> String {
 
 fn message(bytes: &[u8]) {
     let shown = match body(bytes) {
-        _ if bytes.is_empty() => "nothing; it was erased".to_owned(),
+        _ if bytes.is_empty() => "erased".to_owned(),
         Value::String(text) => text,
         value => serde_json::to_string_pretty(&value).unwrap_or_default(),
     };
@@ -155,7 +155,7 @@ pub(super) fn group(group: &LetterGroup) {
         text += &format!(", {} with a fix", group.fixed);
     }
     if group.asked > 0 {
-        text += &format!(", {} asked to be replayed", group.asked);
+        text += &format!(", {} with a requested replay", group.asked);
     }
     println!("    {}", dim(&text));
 }

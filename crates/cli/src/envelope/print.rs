@@ -1,4 +1,4 @@
-//! An envelope for people, and as canonical JSON for programs.
+//! Output of an envelope, as text and as canonical JSON.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -9,7 +9,7 @@ use serde::Serialize;
 use serde_json::Value;
 use serde_json::value::RawValue;
 
-/// Every field of an envelope, one per line; a dash where it is not set.
+/// Every field of an envelope, one per line; a dash if it is not set.
 pub(super) fn table(e: &Envelope) -> String {
     let mut table = Table(String::new());
     table.row("subject", Some(e.subject()));
@@ -85,7 +85,7 @@ pub(super) fn json(e: &Envelope) -> String {
     indented(&compact) + "\n"
 }
 
-/// A text that cannot steer a terminal.
+/// A text without terminal control sequences.
 pub(super) fn clean(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
     for c in text.chars() {
@@ -234,15 +234,15 @@ fn hex(bytes: &[u8]) -> String {
     text
 }
 
-/// Characters that turn the direction of the text around them.
+/// Characters that change the text direction.
 fn is_direction(c: char) -> bool {
     matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// JSON with a line for each value. Digits of numbers, escapes and the order of keys stay.
+/// JSON with a line for each value. Digits of numbers, escapes and the order of keys are kept.
 fn indented(json: &str) -> String {
     const STEP: &str = "  ";
-    // Deeper than this, lines would be nothing but indentation.
+    // Deeper than this, lines would consist of indentation only.
     const DEEPEST: usize = 32;
     let mut out = String::with_capacity(json.len() * 2);
     let (mut depth, mut quoted, mut escaped) = (0usize, false, false);

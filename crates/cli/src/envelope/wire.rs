@@ -1,4 +1,4 @@
-//! From bytes to an envelope and back: files, pipes, header lines, descriptors.
+//! Decoding and encoding: files, pipes, header lines, descriptors.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -34,7 +34,7 @@ pub(super) enum Dialect {
     Meridian,
 }
 
-/// How a protocol spells the headers of binary CloudEvents.
+/// The spelling of the headers of binary CloudEvents.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum BindingName {
     /// `ce-` headers, percent-encoded.
@@ -47,18 +47,18 @@ pub(crate) enum BindingName {
     Pubsub,
 }
 
-/// Where an event comes from, and what is needed to read it.
+/// The source of an event, and what is needed to decode it.
 #[derive(Args)]
 pub(crate) struct Source {
     /// The file with the event; `-` reads stdin.
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
 
-    /// The topic the event came on; a meridian message needs it.
+    /// The topic the event came on; required for a meridian message.
     #[arg(long)]
     pub(super) topic: Option<String>,
 
-    /// How the headers of cloudevents-binary are spelled; http if not given.
+    /// The spelling of the headers of cloudevents-binary [default: http].
     #[arg(long, value_enum)]
     binding: Option<BindingName>,
 
@@ -66,20 +66,20 @@ pub(crate) struct Source {
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
 
-    /// A folder with the .proto files of meridian messages; the bank's own if not given.
+    /// A folder with the .proto files of meridian messages [default: the bank's own].
     #[arg(long, value_name = "DIR")]
     proto_path: Option<PathBuf>,
 }
 
-/// An event as it goes out.
+/// An encoded event.
 pub(super) struct Written {
     pub(super) bytes: Vec<u8>,
-    /// What the bytes alone do not say.
+    /// Information that is not in the bytes.
     pub(super) topic: Option<String>,
 }
 
 impl Source {
-    /// Reads at most one byte more than an event may have.
+    /// Reads at most one byte more than the maximum size of an event.
     pub(super) fn read(&self) -> Result<Bytes, Trouble> {
         let mut bytes = Vec::new();
         let limit = MAX_MESSAGE as u64 + 1;
@@ -105,7 +105,7 @@ impl Source {
         Ok(bytes.into())
     }
 
-    /// The dialect that was asked for, or the one that the bytes look like.
+    /// The requested dialect, or the detected one.
     pub(super) fn dialect(&self, asked: Option<Dialect>, input: &[u8]) -> Result<Dialect, Trouble> {
         asked.or_else(|| guess(input)).ok_or_else(|| {
             let known: Vec<String> = Dialect::value_variants().iter().map(|d| name(*d)).collect();
@@ -118,7 +118,7 @@ impl Source {
         })
     }
 
-    /// The profile that was asked for, or the preset of a dialect's own system.
+    /// The requested profile, or the preset of the dialect's own system.
     pub(super) fn profile(&self, dialect: Dialect) -> Result<Profile, Trouble> {
         let asked = self.profile.as_deref().unwrap_or(preset(dialect));
         if let Some(profile) = Profile::builtin(asked) {
@@ -160,7 +160,7 @@ impl Source {
         decoded.map_err(|error| self.undecodable(dialect, profile, &input, &error))
     }
 
-    /// The envelope with a payload that can be read, where there is a description of it.
+    /// The envelope with its payload as JSON, if there is a descriptor for it.
     pub(super) fn readable(
         &self,
         dialect: Dialect,
@@ -204,7 +204,7 @@ impl Source {
         }
     }
 
-    /// The profile whose messages are written: the one asked for if it is of this dialect.
+    /// The profile whose messages are written: the requested one if it has this dialect.
     fn bank_profile(&self) -> Result<Profile, Trouble> {
         let profile = self.profile(Dialect::Meridian)?;
         if profile.dialect == DialectName::Meridian {
@@ -250,7 +250,7 @@ impl Source {
         Trouble::Event(reason)
     }
 
-    /// The body of a dialect that is text.
+    /// The body of a text dialect.
     fn text(&self, input: &Bytes) -> Result<Message, Trouble> {
         if let Err(error) = std::str::from_utf8(input) {
             return Err(Trouble::Event(format!(
@@ -293,7 +293,7 @@ impl Source {
         Ok(Message { topic: self.topic.clone(), headers, body: input.slice_ref(rest) })
     }
 
-    /// The binding that was asked for; else Kafka's is told by its headers.
+    /// The requested binding; Kafka's is detected by its headers.
     fn binding_of(&self, message: &Message) -> Binding {
         match self.binding {
             Some(binding) => binding.into(),
@@ -324,7 +324,7 @@ impl From<BindingName> for Binding {
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
-/// The dialect that the bytes look like.
+/// The dialect detected from the bytes.
 fn guess(input: &[u8]) -> Option<Dialect> {
     let input = input.strip_prefix(BYTE_ORDER_MARK).unwrap_or(input);
     if let Ok(fields) = serde_json::from_slice::<BTreeMap<String, &RawValue>>(input) {
@@ -355,7 +355,7 @@ fn guess(input: &[u8]) -> Option<Dialect> {
     }
 }
 
-/// The first line without its end, and what follows.
+/// The first line without its line break, and the rest.
 fn split_line(text: &[u8]) -> (&[u8], &[u8]) {
     let (line, rest) = match text.iter().position(|byte| *byte == b'\n') {
         Some(end) => (&text[..end], &text[end + 1..]),
@@ -380,7 +380,7 @@ fn print_headers(message: &Message) -> Result<Vec<u8>, Trouble> {
     Ok(bytes)
 }
 
-/// The bank's own messages, which every build brings along.
+/// The bank's own messages, compiled into every build.
 const PROTOS: [(&str, &str); 4] = [
     (
         "buf/validate/validate.proto",
@@ -445,7 +445,7 @@ fn compile(
         .map_err(|error| error.to_string())
 }
 
-/// Every .proto file under a folder; links are not followed, so that it comes to an end.
+/// Every .proto file under a folder; links are not followed, as they may form cycles.
 fn find_protos(folder: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in std::fs::read_dir(folder)? {
         let entry = entry?;

@@ -1,4 +1,4 @@
-//! `chapar schema audit`: a range may be tightened where no real event is outside of it.
+//! `chapar schema audit`: a range may be tightened if no real event is outside it.
 
 mod events;
 
@@ -26,24 +26,24 @@ Examples:
       --events archive.jsonl --since 90d
   zcat archive.jsonl.gz | chapar schema audit --system melmastoon --events -
 
-A file holds one event per line, as it is on the wire. Nothing is kept in memory but the counts
-and a few examples.";
+A file holds one event per line, as it is on the wire. Only the counts and a few examples are kept
+in memory.";
 
 #[derive(clap::Args)]
 pub(crate) struct Audit {
-    /// The system, a folder below `systems`.
+    /// The system: a folder in `systems`.
     #[arg(long, value_name = "NAME")]
     system: String,
 
-    /// Where `systems` lies.
+    /// The folder that contains `systems`.
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     root: PathBuf,
 
-    /// Only events of this subject [default: of every subject].
+    /// Only events of this subject [default: every subject].
     #[arg(long, value_name = "SUBJECT")]
     subject: Vec<String>,
 
-    /// How far back: events that are older are passed over.
+    /// Skip events older than this.
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = duration)]
     since: Duration,
 
@@ -51,11 +51,11 @@ pub(crate) struct Audit {
     #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
     store: Option<String>,
 
-    /// The file that is read instead, one event per line; `-` is the standard input.
+    /// A file to read instead, one event per line; `-` is stdin.
     #[arg(long, value_name = "FILE")]
     events: Option<PathBuf>,
 
-    /// The most examples that are shown for each subject.
+    /// The maximum number of examples per subject.
     #[arg(long, value_name = "COUNT", default_value_t = 5)]
     examples: usize,
 
@@ -64,7 +64,7 @@ pub(crate) struct Audit {
     format: Format,
 }
 
-/// What was found in the events of one subject.
+/// The result for the events of one subject.
 #[derive(Debug, Default, Serialize)]
 struct Count {
     checked: u64,
@@ -101,12 +101,12 @@ fn audited(args: &Audit) -> Result<ExitCode> {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
             runtime.block_on(events::of_store(url, &mut tally))?;
         }
-        (None, None) => anyhow::bail!("say with --store or --events where the events are"),
+        (None, None) => anyhow::bail!("give --store or --events"),
     }
     tally.report(args)
 }
 
-/// Counts what fits and what does not.
+/// Counts matching and failing events.
 struct Tally<'a> {
     schemas: BTreeMap<String, &'a Schema>,
     dialect: Arc<dyn Dialect>,
@@ -118,7 +118,7 @@ struct Tally<'a> {
     progress: Instant,
 }
 
-/// How often it is said how far the audit has come.
+/// The interval of progress messages.
 const SAY_EVERY: Duration = Duration::from_secs(2);
 
 impl<'a> Tally<'a> {
@@ -157,7 +157,7 @@ impl<'a> Tally<'a> {
         })
     }
 
-    /// Checks one event.
+    /// Validates one event.
     fn check(&mut self, subject: &str, event: &str, payload: &Payload) {
         let Some(schema) = self.schemas.get(subject) else { return };
         let refusal = match payload {
@@ -175,7 +175,7 @@ impl<'a> Tally<'a> {
                 count.examples.push(Example { event, pointer, reason: shortened(&reason) });
             }
         }
-        // Looking at the clock for each event would be most of the work.
+        // Reading the clock for each event would be most of the work.
         if self.checked.is_multiple_of(256) && self.progress.elapsed() >= SAY_EVERY {
             self.progress = Instant::now();
             eprintln!("{} events checked, {} do not fit", self.checked, self.failed);
@@ -201,7 +201,7 @@ impl<'a> Tally<'a> {
         let (failed, checked) = (self.failed, self.checked);
         eprintln!("{failed} of {checked} events since {:.0} do not fit", self.since);
         if checked == 0 {
-            eprintln!("nothing was checked, so nothing is proved: is this where the events are?");
+            eprintln!("no events found, so nothing is proved: check --store, --events and --since");
         }
         Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }

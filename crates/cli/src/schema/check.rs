@@ -1,4 +1,4 @@
-//! `chapar schema check`: the gate that a change of contracts passes in CI.
+//! `chapar schema check`: the gate for changed contracts in CI.
 
 mod bypass;
 pub(crate) mod git;
@@ -26,19 +26,19 @@ Examples:
 
 #[derive(Args)]
 pub(crate) struct Check {
-    /// The system, a folder below `systems`.
+    /// The system: a folder in `systems`.
     #[arg(long, value_name = "NAME")]
     system: String,
 
-    /// Where `systems` lies.
+    /// The folder that contains `systems`.
     #[arg(long, value_name = "FOLDER", default_value = ".")]
     root: PathBuf,
 
-    /// What the working tree is compared with: a bundle, where such a file is there, else a Git revision.
+    /// The released contracts to compare with: a bundle file, or a Git revision.
     #[arg(long, value_name = "REVISION|FILE")]
     against: String,
 
-    /// A subject whose events of the last 30 days all fit its tightened ranges and patterns.
+    /// A subject whose events of the last 30 days all match its tightened ranges and patterns.
     #[arg(long, value_name = "SUBJECT")]
     audited: Vec<String>,
 
@@ -46,12 +46,12 @@ pub(crate) struct Check {
     #[arg(long, value_enum, default_value = "text")]
     format: Form,
 
-    /// The lead who lets the change in although it breaks a contract.
+    /// The lead who approves the breaking change.
     #[arg(long, value_name = "NAME", requires = "bypass_incident",
         value_parser = NonEmptyStringValueParser::new())]
     bypass_lead: Option<String>,
 
-    /// The incident that makes it necessary.
+    /// The incident that requires it.
     #[arg(long, value_name = "REF", requires = "bypass_lead",
         value_parser = NonEmptyStringValueParser::new())]
     bypass_incident: Option<String>,
@@ -71,7 +71,8 @@ enum Form {
     Github,
 }
 
-/// The exit code of what cannot be compared or recorded, the same as for a wrong option.
+/// The exit code if contracts cannot be compared or a bypass cannot be recorded, the same as for
+/// wrong usage.
 pub(super) const USAGE: u8 = 2;
 
 pub(super) fn run(args: &Check) -> Result<ExitCode> {
@@ -85,7 +86,7 @@ pub(super) fn run(args: &Check) -> Result<ExitCode> {
 }
 
 fn checked(args: &Check) -> Result<ExitCode> {
-    // Asked for first: a bypass that is not recorded must not look like one that is.
+    // Checked first: a bypass that cannot be recorded must not pass.
     let bypass = bypass::Bypass::asked(args)?;
     let gate = compared(args)?;
     let bypass = match bypass {
@@ -118,8 +119,7 @@ fn compared(args: &Check) -> Result<Gate> {
     compare(&args.root, &args.system, &args.against, &new, &audited)
 }
 
-/// Compares a system below the root with a bundle, where such a file is there, else with a
-/// Git revision.
+/// Compares a system below the root with a bundle if such a file exists, else with a Git revision.
 pub(crate) fn compare(
     root: &Path,
     system: &str,
@@ -153,7 +153,7 @@ pub(crate) fn compare(
     Ok(relocated(gate, &old_folder, &folder))
 }
 
-/// Protobuf contracts are compared file by file, whoever sends them.
+/// Protobuf contracts are compared file by file, independently of the events that use them.
 fn with_protos(gate: Gate, new: &Loaded, old_folder: &Path, folder: &Path) -> Result<Gate> {
     if !new.catalog.profile.speaks_protobuf() {
         return Ok(gate);
@@ -170,7 +170,7 @@ fn protos(root: &Path) -> Result<ProtoFiles> {
         for entry in entries {
             let entry = entry?;
             let path = entry.path();
-            // Links are not followed: they may lead in circles.
+            // Links are not followed: they may form cycles.
             if entry.file_type()?.is_dir() {
                 open.push(path);
             } else if path.extension().is_some_and(|ending| ending == "proto") {
@@ -183,7 +183,7 @@ fn protos(root: &Path) -> Result<ProtoFiles> {
     Ok(found)
 }
 
-/// What is gone was declared in a copy that nobody else sees: names its place in the working tree.
+/// A removed event was declared in a temporary copy: map its position to the working tree.
 fn relocated(mut gate: Gate, copy: &Path, folder: &Path) -> Gate {
     for place in gate.findings.iter_mut().filter_map(|finding| finding.place.as_mut()) {
         let moved = Path::new(&*place.file).strip_prefix(copy).map(|rest| folder.join(rest));

@@ -1,4 +1,4 @@
-//! `chapar schema diff`: whether a changed schema still fits.
+//! `chapar schema diff`: whether a changed schema is compatible.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -23,18 +23,19 @@ pub(crate) struct Diff {
     /// The released schema: a .json or .proto file, or - for stdin.
     old: PathBuf,
 
-    /// The schema that is to replace it, or - for stdin.
+    /// The new schema, or - for stdin.
     new: PathBuf,
 
-    /// Who must understand whom [default: backward for domain events, full for integration events].
+    /// The direction of compatibility [default: backward for domain events, full for integration
+    /// events].
     #[arg(long, value_enum)]
     direction: Option<DirectionName>,
 
-    /// What producers may send beside what their schema declares.
+    /// What producers may send in addition to what their schema declares.
     #[arg(long, value_enum, default_value = "declared")]
     writers: WritersName,
 
-    /// The kind of event; integration events are held to stricter rules.
+    /// The kind of event; integration events have stricter rules.
     #[arg(long, value_enum, default_value = "domain")]
     kind: KindName,
 
@@ -42,7 +43,7 @@ pub(crate) struct Diff {
     #[arg(long)]
     audited: bool,
 
-    /// For .proto files: what must stay as it is.
+    /// For .proto files: what must not change.
     #[arg(long, value_enum, default_value = "file")]
     category: CategoryName,
 
@@ -63,9 +64,10 @@ enum DirectionName {
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum WritersName {
-    /// Only what their schema declares: they are checked against its closed copy, and readers ignore the rest.
+    /// Only what their schema declares: producers are validated against its closed copy, and
+    /// readers ignore the rest.
     Declared,
-    /// Whatever the schema as it is written accepts.
+    /// Everything that the schema accepts as written.
     Any,
 }
 
@@ -75,7 +77,7 @@ enum KindName {
     Domain,
     /// Between contexts.
     Integration,
-    /// Only the inclusion, without the rules of the house.
+    /// Only set inclusion, without the evolution rules.
     Bare,
 }
 
@@ -99,7 +101,7 @@ enum Form {
     Github,
 }
 
-/// The exit code of input that cannot be compared, the same as for a wrong option.
+/// The exit code for input that cannot be compared, the same as for wrong usage.
 const UNUSABLE: u8 = 2;
 
 pub(super) fn run(args: &Diff) -> Result<ExitCode> {
@@ -130,7 +132,7 @@ fn compared(args: &Diff) -> Result<Report> {
             Err(InputError::Mixed { old: old_name, new: new_name }.into())
         }
         (Some(true), _) | (_, Some(true)) => {
-            // The rules about files go by name, and the same file has two paths here.
+            // The rules about files compare names, and the same file has two paths here.
             let named = if is_stdin(&args.new) { &args.old } else { &args.new };
             let name =
                 named.file_name().map_or("schema.proto".into(), |name| name.to_string_lossy());
@@ -178,12 +180,12 @@ fn is_stdin(path: &Path) -> bool {
     path.as_os_str() == "-"
 }
 
-/// What the name says; stdin has none.
+/// The type by the file name; stdin has none.
 fn is_proto(path: &Path) -> Option<bool> {
     (!is_stdin(path)).then(|| path.extension().is_some_and(|extension| extension == "proto"))
 }
 
-/// One byte more than is allowed is enough to refuse the rest.
+/// One byte more than the limit is enough to refuse the rest.
 fn read(path: &Path) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let most = LARGEST as u64 + 1;

@@ -1,4 +1,4 @@
-//! Set-up files for those who manage a broker by other means.
+//! Set-up files for teams that manage a broker with other tools.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -38,7 +38,7 @@ struct Out {
     #[command(flatten)]
     at: Where,
 
-    /// The folder to write to; without it, everything goes to the standard output.
+    /// The folder to write to [default: stdout].
     #[arg(long, value_name = "FOLDER")]
     out: Option<PathBuf>,
 }
@@ -48,7 +48,7 @@ pub(crate) struct Terraform {
     #[command(flatten)]
     out: Out,
 
-    /// A service that gets its events by push instead of pulling them.
+    /// A service that gets its events by push instead of pull.
     #[arg(long, value_name = "SERVICE")]
     push: Vec<String>,
 }
@@ -62,7 +62,7 @@ pub(crate) struct Kafka {
     #[arg(long, default_value_t = 3, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=9))]
     replication: u16,
 
-    /// A user who may order consumers to seek, and read every topic.
+    /// A user who may order consumers to seek, and may read every topic.
     #[arg(long, value_name = "USER")]
     operator: Vec<String>,
 }

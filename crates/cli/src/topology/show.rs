@@ -1,4 +1,4 @@
-//! Differences for people.
+//! Output of differences as text.
 
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
@@ -66,12 +66,12 @@ pub(super) fn summary(plan: &[Difference], prune: bool) -> String {
     };
     match create + change {
         0 if extra > 0 && prune => format!("0 to create, 0 to change{more}"),
-        0 => format!("the transport is as the catalog asks{more}"),
+        0 => format!("the transport matches the catalog{more}"),
         _ => format!("{create} to create, {change} to change{more}"),
     }
 }
 
-/// A line that counts, on a terminal and when it takes longer than a moment.
+/// A progress counter, on a terminal and once it takes longer than a moment.
 pub(super) struct Progress {
     of: usize,
     since: Instant,

@@ -1,4 +1,4 @@
-//! What a run came to, counted from the tables.
+//! The report of a run, counted from the tables.
 
 use std::collections::BTreeMap;
 
@@ -10,8 +10,8 @@ use serde::Serialize;
 use super::road::Road;
 use crate::output::{Format, bold, red};
 
-/// The report of a run. Counts are of the whole store, over all runs on it, except where a
-/// field says otherwise.
+/// The report of a run. Counts are of the whole store, over all runs on it, unless a field says
+/// otherwise.
 #[derive(Debug, Serialize)]
 pub(crate) struct Report {
     events_published: i64,
@@ -20,12 +20,12 @@ pub(crate) struct Report {
     duplicates_skipped: u64,
     dead_letters: i64,
     parked: i64,
-    /// State to count.
+    /// Number of bookings by state.
     sagas: BTreeMap<String, i64>,
     lost: i64,
     applied_twice: i64,
     in_flight: i64,
-    /// Made in this run.
+    /// Created in this run.
     bookings: u64,
     /// Of this run.
     seconds: f64,
@@ -33,7 +33,7 @@ pub(crate) struct Report {
     bookings_per_second: f64,
     /// Of this run.
     events_per_second: f64,
-    /// The longest that was seen in this run.
+    /// The longest in this run.
     outbox_lag_seconds: f64,
     peak_rss_mib: Option<f64>,
     audit: Audit,
@@ -77,7 +77,7 @@ impl Report {
         })
     }
 
-    /// Whether every promise held.
+    /// Whether every guarantee held.
     pub(crate) fn is_sound(&self) -> bool {
         self.lost == 0 && self.applied_twice == 0 && self.audit.violations() == 0
     }
@@ -91,8 +91,11 @@ impl Report {
     }
 
     fn print_text(&self) {
-        let verdict =
-            if self.is_sound() { bold("every promise held") } else { red("a promise was broken") };
+        let verdict = if self.is_sound() {
+            bold("every guarantee held")
+        } else {
+            red("a guarantee was broken")
+        };
         println!("{verdict}");
         println!("  lost                {:>10}", self.lost);
         println!("  applied twice       {:>10}", self.applied_twice);
@@ -113,7 +116,7 @@ impl Report {
     }
 }
 
-/// The most memory this process has had, where the system tells.
+/// The peak memory of this process, where the system reports it.
 fn peak_rss_mib() -> Option<f64> {
     let status = std::fs::read_to_string("/proc/self/status").ok()?;
     let line = status.lines().find(|line| line.starts_with("VmHWM:"))?;

@@ -1,4 +1,4 @@
-//! Where the events travel, for the questions that depend on it.
+//! Queries that depend on the transport.
 
 use chapar::{App, StoreError};
 use chapar_sql::{Conn, Subscribed, Verdict};
@@ -7,9 +7,9 @@ use jiff::Timestamp;
 use crate::transport::IN_THE_STORE;
 
 pub(crate) enum Road {
-    /// In the store, which then knows what each consumer has passed.
+    /// The log in the store, which has the cursors of each consumer.
     Store,
-    /// Through a broker, to these consumers.
+    /// A broker, with these consumers.
     Broker(Vec<Subscribed>),
 }
 

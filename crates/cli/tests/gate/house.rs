@@ -165,7 +165,7 @@ pub(crate) fn quote(version: u32) -> Value {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "$id": format!("schemas://pricing/quote/expired/v{version}"),
         "title": "Quote expired",
-        "description": "A quote that nobody took.",
+        "description": "A quote that was not taken.",
         "type": "object",
         "required": ["quoteId"],
         "properties": { "quoteId": { "type": "string" }, "reason": { "type": "string" } },

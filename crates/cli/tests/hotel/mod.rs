@@ -1,4 +1,4 @@
-//! The real program on a place of its own, and its books read by somebody else.
+//! The real program on a store of its own, whose tables are read independently.
 #![allow(dead_code, reason = "each test program uses a part of it")]
 
 use std::io::{BufRead, BufReader, Read};
@@ -28,7 +28,7 @@ impl Hotel {
         Hotel { _place: Box::new(folder), ..hotel }
     }
 
-    /// On a file in somebody else's folder.
+    /// On a file in the caller's folder.
     pub(crate) fn at(file: &Path) -> Self {
         let store = format!("sqlite:{}", file.display());
         Hotel { store, file: Some(file.to_owned()), _place: Box::new(()) }
@@ -48,7 +48,7 @@ impl Hotel {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        // Somebody must read, or the program would wait for room in the pipe.
+        // Keep reading, or the program would block on a full pipe.
         let (send, errors) = mpsc::channel();
         let stderr = BufReader::new(child.stderr.take().unwrap());
         std::thread::spawn(move || {
@@ -144,7 +144,7 @@ impl Running {
 }
 
 impl Drop for Running {
-    /// A test that failed leaves nobody behind.
+    /// A failed test leaves no process behind.
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

@@ -1,4 +1,4 @@
-//! The rules between events, which no single file can keep by itself.
+//! Rules between events, which cannot be checked within a single file.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::place::{Mistake, Place, Rule};
 use super::{Catalog, Encoding, Event, Kind};
 use crate::profile::matches_any;
 
-/// Checks what one file cannot know about another.
+/// Checks rules that span several files.
 pub(super) fn between_events(catalog: &Catalog, mistakes: &mut Vec<Mistake>) {
     services_once(catalog, mistakes);
     subjects_once(catalog, mistakes);
@@ -72,7 +72,7 @@ fn accepted_versions(event: &Event, siblings: &[&Event], mistakes: &mut Vec<Mist
                 continue;
             }
             let (service, name) = (&consumer.service, event.subject.event_type());
-            let message = format!("{service} accepts v{version} of {name}, which nobody publishes");
+            let message = format!("{service} accepts v{version} of {name}, which is not published");
             mistakes.push(consumer.place.mistake(Rule::AcceptedVersion, message));
         }
     }
@@ -81,7 +81,7 @@ fn accepted_versions(event: &Event, siblings: &[&Event], mistakes: &mut Vec<Mist
 fn contracted(event: &Event, mistakes: &mut Vec<Mistake>) {
     if event.kind == Kind::Integration && event.consumers.is_empty() {
         let message = format!(
-            "{} is an integration event that nobody consumes; list its consumers, or make it a \
+            "{} is an integration event without consumers; list its consumers, or make it a \
              domain event",
             event.subject
         );
@@ -89,8 +89,8 @@ fn contracted(event: &Event, mistakes: &mut Vec<Mistake>) {
     }
 }
 
-/// A topic in a space for cross-tenant ones is read by registered services only, whether it is
-/// registered itself or was forgotten.
+/// A topic in a cross-tenant space is read by registered services only, even if the topic itself
+/// was not registered.
 fn cross_tenant(catalog: &Catalog, event: &Event, mistakes: &mut Vec<Mistake>) {
     let profile = &catalog.profile;
     let subject = event.subject.as_str();
@@ -107,7 +107,8 @@ fn cross_tenant(catalog: &Catalog, event: &Event, mistakes: &mut Vec<Mistake>) {
     for consumer in &event.consumers {
         let service = &consumer.service;
         let registered = topic.is_some_and(|topic| topic.readers.contains(service));
-        // An audit trail reads everything by its own right, tenant by tenant.
+        // A service that reads everything, such as an audit trail, is exempt: it reads tenant by
+        // tenant.
         if !registered && !catalog.system.readers_of_all.contains(service) {
             let message =
                 format!("{service} is not registered to read the cross-tenant topic {subject}");
@@ -128,7 +129,7 @@ fn replaced(catalog: &Catalog, event: &Event, mistakes: &mut Vec<Mistake>) {
     mistakes.push(event.place.mistake(Rule::Deprecation, message));
 }
 
-/// Two versions travel together for a while that is long enough.
+/// Two versions must be published together for the minimum window.
 fn dual_published(catalog: &Catalog, event: &Event, mistakes: &mut Vec<Mistake>) {
     let Some(dual) = &event.dual_publish else { return };
     let subject = &event.subject;
@@ -136,17 +137,17 @@ fn dual_published(catalog: &Catalog, event: &Event, mistakes: &mut Vec<Mistake>)
         mistakes.push(dual.place.mistake(Rule::DualPublish, message));
     };
     if event.encoding != Encoding::Json {
-        wrong(format!("{subject} is no JSON, and only that can be converted"));
+        wrong(format!("{subject} is not JSON; only JSON events can be converted"));
     }
     let days = (dual.until - dual.since).get_days();
     let least = catalog.system.least_dual_publish_days();
     if days < i32::from(least) {
-        wrong(format!("the window has {days} days, and both versions travel for at least {least}"));
+        wrong(format!("the window has {days} days; publish both versions for at least {least}"));
     }
     match catalog.before(event) {
-        None => wrong(format!("{subject} has no version before it to publish beside it")),
+        None => wrong(format!("{subject} has no previous version to publish together with it")),
         Some(old) if old.deprecated.as_ref().is_none_or(|d| d.replaced_by != subject.as_str()) => {
-            wrong(format!("say deprecated, replaced by {subject}, on {}", old.subject));
+            wrong(format!("set deprecated with replaced_by {subject} on {}", old.subject));
         }
         Some(old) if old.owner != event.owner => {
             wrong(format!("{} is {}'s, not {}'s", old.subject, old.owner, event.owner));

@@ -1,4 +1,4 @@
-//! What a consumer says it reads.
+//! Consumer contracts: what a consumer declares that it reads.
 
 use std::collections::BTreeSet;
 
@@ -9,10 +9,10 @@ use crate::profile::Profile;
 
 /// A consumer's contract: the fields it reads of each event, and events as it expects them.
 ///
-/// The consumer writes it; the gate of the producer keeps it.
+/// The consumer writes it; the producer's gate checks it.
 #[derive(Debug, Clone)]
 pub struct ConsumerContract {
-    /// Who reads.
+    /// The consuming service.
     pub service: String,
     /// What it reads.
     pub reads: Vec<Reads>,
@@ -23,11 +23,11 @@ pub struct ConsumerContract {
 pub struct Reads {
     /// The event.
     pub subject: String,
-    /// JSON pointers to what must be there in every event; `*` stands for each item of a list.
+    /// JSON pointers to fields that must be in every event; `*` stands for each item of a list.
     pub fields: Vec<String>,
-    /// JSON pointers to what may be missing, and is read where it is there.
+    /// JSON pointers to optional fields.
     pub optional: Vec<String>,
-    /// Files with payloads that the consumer understands, seen from the folder of the contracts.
+    /// Files with payloads that the consumer accepts, relative to the folder of the contracts.
     pub examples: Vec<String>,
     /// Where it is declared.
     pub place: Place,
@@ -77,7 +77,7 @@ impl ConsumerContract {
     }
 }
 
-/// Whether a text is a JSON pointer to something inside of a document.
+/// Whether a text is a JSON pointer to a place inside a document.
 pub(super) fn is_pointer(text: &str) -> bool {
     let escaped = |part: &str| part.split('~').skip(1).all(|after| after.starts_with(['0', '1']));
     text.strip_prefix('/').is_some_and(|rest| rest.split('/').all(|p| !p.is_empty() && escaped(p)))

@@ -9,13 +9,12 @@ use toml::de::{DeTable, DeValue};
 use super::Declared;
 use super::place::{Mistake, Place, Rule, Source};
 
-/// The fields of one table. Every field that was asked for is known; [`Fields::finish`]
-/// complains about the others.
+/// The fields of one table. [`Fields::finish`] reports every field that was never asked for.
 pub(super) struct Fields<'m, 't> {
     source: &'m Source,
     mistakes: &'m mut Vec<Mistake>,
     table: &'t DeTable<'t>,
-    /// Stands for a field that is missing.
+    /// The position to report for a missing field.
     span: Range<usize>,
     asked: Vec<&'static str>,
 }
@@ -35,7 +34,7 @@ impl<'m, 't> Fields<'m, 't> {
             Fields { source, mistakes, table: table.get_ref(), span: 0..0, asked: Vec::new() };
         let value = read(fields);
         if !errors.is_empty() {
-            // What the parser guessed behind an error says nothing about what was meant.
+            // After a syntax error the parser's guess says nothing about the author's intent.
             mistakes.truncate(before);
             mistakes.extend(errors.iter().map(|error| {
                 let message = error.message().trim_end().replace('\n', "; ");
@@ -49,7 +48,7 @@ impl<'m, 't> Fields<'m, 't> {
         self.mistakes.push(self.source.mistake(span, rule, message));
     }
 
-    /// Where the table stands, or one of its fields.
+    /// The position of the table, or of one of its fields.
     pub(super) fn place(&self, field: &str) -> Place {
         self.source.place(self.span_of(field).start)
     }
@@ -81,7 +80,7 @@ impl<'m, 't> Fields<'m, 't> {
         self.mistake(value.span(), Rule::WrongValue, message);
     }
 
-    /// A text that is there and says something.
+    /// A mandatory, non-empty text.
     pub(super) fn text(&mut self, field: &'static str) -> Option<String> {
         let value = self.required(field)?;
         self.as_text(value, field)
@@ -92,7 +91,7 @@ impl<'m, 't> Fields<'m, 't> {
         self.as_text(value, field)
     }
 
-    /// A text that was already asked for, without another complaint.
+    /// A text that was asked for before, without reporting it again.
     pub(super) fn peek_text(&self, field: &str) -> Option<(&'t str, Range<usize>)> {
         let value = self.table.get(field)?;
         Some((value.get_ref().as_str()?, value.span()))
@@ -122,7 +121,7 @@ impl<'m, 't> Fields<'m, 't> {
         self.as_texts(value, field)
     }
 
-    /// A list of texts that need not be there, and where it stands.
+    /// An optional list of texts, and its position.
     pub(super) fn declared(&mut self, field: &'static str) -> Declared {
         Declared { names: self.optional_texts(field), place: self.place(field) }
     }
@@ -196,7 +195,7 @@ impl<'m, 't> Fields<'m, 't> {
         number
     }
 
-    /// Anything that JSON can say, too.
+    /// Any value that JSON can represent.
     pub(super) fn json(&mut self, field: &'static str) -> Option<serde_json::Value> {
         let value = self.required(field)?;
         let json = as_json(value.get_ref());
@@ -243,7 +242,7 @@ impl<'m, 't> Fields<'m, 't> {
             match item.get_ref() {
                 DeValue::Table(table) => read(Item::Table(self.inner(table, item.span()))),
                 DeValue::String(_) => {
-                    // A text has no fields of its own, but complaints need a place to go.
+                    // A text entry has no fields of its own, but mistakes need a position.
                     read(Item::Text(self.inner(self.table, item.span()), item));
                 }
                 _ => self.wrong(item, field, "a list of tables"),
@@ -267,14 +266,14 @@ impl<'m, 't> Fields<'m, 't> {
         Fields { source: self.source, mistakes: self.mistakes, table, span, asked: Vec::new() }
     }
 
-    /// Complains about every field that nobody asked for.
+    /// Reports every field that was never asked for.
     pub(super) fn finish(self) {
         for (name, _) in self.table {
             let field: &str = name.get_ref();
             if self.asked.contains(&field) {
                 continue;
             }
-            let message = format!("nobody reads {field:?}{}", meant(field, &self.asked));
+            let message = format!("unknown field {field:?}{}", meant(field, &self.asked));
             self.mistakes.push(self.source.mistake(name.span(), Rule::UnknownField, message));
         }
     }
@@ -326,7 +325,8 @@ pub(super) fn meant<'a>(word: &str, names: impl IntoIterator<Item = &'a &'a str>
 
 /// How many letters must be changed, added or left out.
 fn distance(from: &str, to: &str) -> usize {
-    // Nobody means a name that is much longer, and a hostile one must not cost its square.
+    // Skip names that are much longer: no typo explains them, and the distance costs the product of
+    // both lengths.
     if from.len() > 64 || to.len() > 64 {
         return usize::MAX;
     }

@@ -2,8 +2,8 @@
 //!
 //! A system writes one small TOML file per service and one for itself. This module is the
 //! model behind them, the reader that finds every mistake at once with its line, and the
-//! rules between events; it touches no disk. Payload schemas, and everything that is generated
-//! from a catalog, are the business of the crate `chapar-catalog`.
+//! rules between events; it does no I/O. Payload schemas and everything generated from a catalog
+//! are in the crate `chapar-catalog`.
 //!
 //! ```
 //! use chapar_core::Profile;
@@ -51,11 +51,11 @@ use crate::subject::Subject;
 /// The events of one system.
 #[derive(Debug, Clone)]
 pub struct Catalog {
-    /// What the system says about itself.
+    /// The system's own declarations.
     pub system: System,
-    /// What it decides for itself.
+    /// The system's profile.
     pub profile: Profile,
-    /// Its services that publish something, by name.
+    /// The services that publish events, by name.
     pub services: Vec<Service>,
 }
 
@@ -66,79 +66,79 @@ pub struct Service {
     pub name: String,
     /// What it is for, in a sentence.
     pub summary: String,
-    /// The part of the house it belongs to, for documents and pictures.
+    /// The group it belongs to in documents and graphs.
     pub group: String,
     /// What it publishes.
     pub events: Vec<Event>,
-    /// Where its code lies: files and folders, seen from the system's folder.
+    /// Its code: files and folders, relative to the system's folder.
     pub code: Declared,
-    /// The services that it waits for: calls that are no events.
+    /// The services that it calls synchronously and waits for.
     pub calls: Declared,
     /// Where it is declared.
     pub place: Place,
 }
 
-/// Names from a list of a file, and where the list stands.
+/// Names from a list in a file, and the position of the list.
 #[derive(Debug, Clone)]
 pub struct Declared {
     /// The names.
     pub names: Vec<String>,
-    /// Where the list stands; without one, what it belongs to.
+    /// The position of the list, or of its owner if there is none.
     pub place: Place,
 }
 
 /// One version of one event.
 #[derive(Debug, Clone)]
 pub struct Event {
-    /// Its name, and the topic it travels on.
+    /// Its subject, which is also its topic.
     pub subject: Subject,
     /// The only service that publishes it.
     pub owner: String,
-    /// What has happened when it is published.
+    /// What happened when it is published.
     pub trigger: String,
-    /// For its own context, or contracted with others.
+    /// Domain event or integration event.
     pub kind: Kind,
-    /// The payload field that holds the id of its ordering key; none is a declared choice.
+    /// The payload field with the id of its ordering key; `None` is a declared choice.
     pub key: Option<String>,
-    /// The class that says how long it is kept.
+    /// Its retention class.
     pub retention: String,
-    /// The region it must stay in; without one it is its tenant's.
+    /// The region it must stay in; without one, its tenant's region.
     pub residency: Option<String>,
-    /// How many there are.
+    /// The expected rate.
     pub volume: Volume,
-    /// How much a payload carries.
+    /// Fat or thin payload.
     pub payload: PayloadStyle,
-    /// How a payload is written.
+    /// The encoding of the payload.
     pub encoding: Encoding,
-    /// Whether its envelope says how an AI came to it.
+    /// Whether its envelope carries AI provenance.
     pub provenance: bool,
-    /// Whether it happens at most once for its key, which makes the key its idempotency key.
+    /// Whether it happens at most once per key, which makes the key its idempotency key.
     pub once: bool,
     /// Whether it belongs to the platform instead of a tenant.
     pub untenanted: bool,
-    /// Set where nobody new should read it.
+    /// Set if it is deprecated: no new consumer should read it.
     pub deprecated: Option<Deprecation>,
-    /// How it is published beside the version before, while both travel.
+    /// How it is published together with the previous version during dual publication.
     pub dual_publish: Option<DualPublish>,
     /// Who reads it.
     pub consumers: Vec<Consumer>,
-    /// What changed without a new version.
+    /// Changes within the version.
     pub changes: Vec<Change>,
     /// Where it is declared.
     pub place: Place,
 }
 
-/// Whom an event is for.
+/// The audience of an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A fact inside its own context; others may look, at their own risk.
+    /// A fact inside its own context; other contexts read it at their own risk.
     Domain,
-    /// A business outcome contracted across contexts, with the strictest rules.
+    /// A contract between contexts, with the strictest compatibility rules.
     Integration,
 }
 
-/// How many events there are, which decides how a broker spreads them.
+/// The expected rate of an event, which decides how many partitions a broker gives it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Volume {
@@ -150,17 +150,17 @@ pub enum Volume {
     High,
 }
 
-/// How much a payload carries.
+/// Fat or thin payload.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum PayloadStyle {
     /// Everything its consumers need.
     Fat,
-    /// An id and a reference; for what would not fit.
+    /// An id and a reference, for data that would not fit.
     Thin,
 }
 
-/// How a payload is written.
+/// The encoding of a payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Encoding {
     /// JSON, described by a JSON Schema.
@@ -169,7 +169,7 @@ pub enum Encoding {
     Protobuf(String),
 }
 
-/// Why an event should not be read by anyone new.
+/// A deprecation: no new consumer should read the event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Deprecation {
     /// Since when, as `YYYY-MM-DD`.
@@ -178,16 +178,16 @@ pub struct Deprecation {
     pub replaced_by: String,
 }
 
-/// A window in which a producer publishes two versions of each fact.
+/// The window of dual publication, in which a producer publishes two versions of each fact.
 #[derive(Debug, Clone)]
 pub struct DualPublish {
     /// The first day.
     pub since: Date,
-    /// The day from which on the older version may be retired.
+    /// The day from which the older version may be retired.
     pub until: Date,
-    /// The first release that publishes both; the older version travels on through the next.
+    /// The first release that publishes both; the older version is also in the next one.
     pub release: String,
-    /// The way from this version to the one before.
+    /// The conversion from this version to the previous one.
     pub convert: Conversion,
     /// Where it is declared.
     pub place: Place,
@@ -198,15 +198,15 @@ pub struct DualPublish {
 pub struct Consumer {
     /// The service.
     pub service: String,
-    /// What it does with it.
+    /// Its purpose.
     pub purpose: Option<String>,
-    /// The versions of the event that it understands.
+    /// The versions of the event that it accepts.
     pub accepts: Vec<u32>,
     /// Where it is declared.
     pub place: Place,
 }
 
-/// Something that changed within a version.
+/// A change within a version.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Change {
     /// When, as `YYYY-MM-DD`.
@@ -218,24 +218,24 @@ pub struct Change {
 /// Why a service may not publish an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// Nobody declared it.
+    /// The catalog does not declare it.
     #[error("{subject} is not in the catalog of {system}; declare it in the file of {service}")]
     Unknown {
         /// The subject.
         subject: String,
         /// The system.
         system: String,
-        /// The service that wanted to publish it.
+        /// The service that tried to publish it.
         service: String,
     },
-    /// It is another service's.
+    /// It belongs to another service.
     #[error("{subject} belongs to {owner}; {service} may not publish it")]
     Foreign {
         /// The subject.
         subject: String,
-        /// Whose it is.
+        /// The owner.
         owner: String,
-        /// The service that wanted to publish it.
+        /// The service that tried to publish it.
         service: String,
     },
 }
@@ -243,8 +243,8 @@ pub enum Refusal {
 impl Catalog {
     /// Reads a catalog and checks everything that needs no schema.
     ///
-    /// The catalog holds whatever could be understood, so that later checks find their
-    /// mistakes in the same run. It is only to be used where there are none.
+    /// The catalog holds what could be parsed, so that later checks report their mistakes in the
+    /// same run. Use it only if there are no mistakes.
     pub fn read(system: System, profile: Profile, files: &[Source]) -> (Self, Vec<Mistake>) {
         let mut mistakes = Vec::new();
         let mut services: Vec<Service> = Vec::new();
@@ -283,7 +283,7 @@ impl Catalog {
         self.events().find(|event| event.subject.as_str() == subject)
     }
 
-    /// The version of an event that came before it.
+    /// The previous version of an event.
     pub fn before(&self, event: &Event) -> Option<&Event> {
         let subject = &event.subject;
         self.events()
@@ -304,7 +304,8 @@ impl Catalog {
         versions
     }
 
-    /// Whether somebody reads this event and another one of its aggregate: their order matters.
+    /// Whether a consumer reads this event and another one of its aggregate, so that their order
+    /// matters.
     pub fn is_read_with_others(&self, event: &Event) -> bool {
         let aggregate = event.subject.aggregate_type();
         let mut others = self.events().filter(|other| {
@@ -315,10 +316,10 @@ impl Catalog {
         })
     }
 
-    /// Who reads an event: its consumers, then the services that read everything.
+    /// The readers of an event: its consumers, then the services that read everything.
     ///
-    /// A service that reads everything does not read its own events: recording that an entry
-    /// was recorded would never end.
+    /// A service that reads everything does not read its own events: an audit service would
+    /// otherwise record its own records without end.
     pub fn readers<'a>(&'a self, event: &'a Event) -> impl Iterator<Item = &'a str> {
         let named = move |service: &str| event.consumers.iter().any(|c| c.service == service);
         let all = self.system.readers_of_all.iter().map(String::as_str);
@@ -343,16 +344,16 @@ impl Catalog {
         }
     }
 
-    /// The subject without the system's name in front, where its grammar has one.
+    /// The subject without the system's name as prefix, if the grammar has one.
     pub fn short<'s>(&self, subject: &'s str) -> &'s str {
         self.profile.short(subject)
     }
 
     /// The address of an event's schema, without the hash of its content.
     ///
-    /// It is also where the file lies under `event-schemas`: one folder per segment of the
-    /// subject without the system's name, so `melmastoon.file.uploaded.v1`, which has no
-    /// aggregate, is at `file/uploaded/v1`.
+    /// It is also the path of the file under `event-schemas`: one folder per segment of the subject
+    /// without the system's name, so `melmastoon.file.uploaded.v1`, which has no aggregate, is at
+    /// `file/uploaded/v1`.
     pub fn schema_path(&self, event: &Event) -> String {
         let name = self.short(event.subject.event_type()).replace('.', "/");
         format!("{name}/v{}", event.subject.version())

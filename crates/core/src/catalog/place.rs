@@ -1,4 +1,4 @@
-//! Where something stands in a file, and what is wrong there.
+//! Positions in files, and mistakes with their position.
 
 use std::fmt;
 use std::ops::Range;
@@ -8,20 +8,20 @@ use serde::{Serialize, Serializer};
 
 /// A file's name and text.
 ///
-/// A catalog is read from these and not from a disk, so that a test, an editor and a loader
-/// use the same door.
+/// A catalog is read from these and not from a disk, so that a test, an editor and a loader use the
+/// same function.
 #[derive(Debug, Clone)]
 pub struct Source {
     file: Arc<str>,
     text: Arc<str>,
-    /// Where each line starts, so that a place costs a search and not a scan.
+    /// Where each line starts, so that finding a position is a binary search.
     lines: Arc<[usize]>,
 }
 
 /// A line and a column of a file, both counted from 1.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct Place {
-    /// The file, as it was named to the reader.
+    /// The file, as named by the caller.
     #[serde(serialize_with = "as_text")]
     pub file: Arc<str>,
     /// The line.
@@ -30,13 +30,13 @@ pub struct Place {
     pub column: usize,
 }
 
-/// One thing that is wrong with a catalog.
+/// One mistake in a catalog.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct Mistake {
-    /// Where.
+    /// The position.
     #[serde(flatten)]
     pub place: Place,
-    /// Which rule it breaks.
+    /// The rule it breaks.
     pub rule: Rule,
     /// What is wrong, and what to do.
     pub message: String,
@@ -47,7 +47,7 @@ const MAX_MESSAGE: usize = 400;
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $rule:ident = $name:literal,)*) => {
-        /// The rules of a catalog. Their names never change their meaning.
+        /// The rules of a catalog. A name never changes its meaning.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         #[non_exhaustive]
         pub enum Rule { $($(#[$doc])* $rule,)* }
@@ -67,69 +67,69 @@ macro_rules! rules {
 rules! {
     /// A file that cannot be read at all, or is not UTF-8.
     Unreadable = "unreadable",
-    /// Not TOML, not JSON, not Protobuf: half-written files end here.
+    /// A syntax error in TOML, JSON or Protobuf.
     Syntax = "syntax",
     /// A file or a value larger than its limit.
     TooLarge = "too-large",
-    /// A field that must be there and is not.
+    /// A mandatory field is missing.
     MissingField = "missing-field",
-    /// A field that nobody reads, usually a typing mistake.
+    /// An unknown field, usually a typo.
     UnknownField = "unknown-field",
-    /// A value of another kind, or none of the allowed ones.
+    /// A value of the wrong type, or not one of the allowed ones.
     WrongValue = "wrong-value",
     /// A service that the system does not have.
     UnknownService = "unknown-service",
-    /// A file that holds another service than its name says, or two files for one service.
+    /// A file whose name does not match its service, or two files for one service.
     MisplacedService = "misplaced-service",
-    /// A subject that the grammar refuses and no exception names.
+    /// A subject that breaks the grammar and is not listed as an exception.
     Subject = "subject",
     /// The same subject twice.
     DuplicateSubject = "duplicate-subject",
-    /// A subject whose service is not the one that publishes it.
+    /// A subject of another service.
     Owner = "owner",
-    /// A retention class that the system does not have, or not the one of its rules.
+    /// An unknown retention class, or not the one that the rules give the subject.
     Retention = "retention",
-    /// A region that the system does not have.
+    /// An unknown region.
     Residency = "residency",
     /// The same consumer twice, or a service that consumes its own event.
     Consumer = "consumer",
     /// A consumer's contract about a topic that the catalog lacks.
     Unregistered = "unregistered",
-    /// A consumer accepts a version that no one publishes, or not the one it is listed for.
+    /// A consumer accepts a version that is not published, or not the one it is listed for.
     AcceptedVersion = "accepted-version",
-    /// An integration event that nobody consumes.
+    /// An integration event without a consumer.
     NoConsumers = "no-consumers",
     /// A cross-tenant topic outside the register, or a reader that is not in it.
     CrossTenant = "cross-tenant",
-    /// An AI event that does not promise provenance.
+    /// An AI event that does not declare provenance.
     Provenance = "provenance",
-    /// An event of no tenant that the system's list for the platform lacks.
+    /// An event without a tenant that is not in the list of platform subjects.
     Untenanted = "untenanted",
-    /// A window of two versions without an older one, too short, or without a way between them.
+    /// A dual publication without an older version, too short, or without a conversion.
     DualPublish = "dual-publish",
-    /// A deprecated event without a date or a replacement that exists.
+    /// A deprecated event without a date or an existing replacement.
     Deprecation = "deprecation",
-    /// An event that speaks another encoding than its system.
+    /// An event in another encoding than its system.
     Encoding = "encoding",
-    /// An event without its schema or Protobuf message, or the other way round.
+    /// An event without its schema or Protobuf message, or the reverse.
     MissingSchema = "missing-schema",
-    /// A schema file that no event of the catalog names.
+    /// A schema file that no event refers to.
     OrphanSchema = "orphan-schema",
     /// A schema that is not valid JSON Schema 2020-12.
     Schema = "schema",
-    /// A constraint of a Protobuf field that nobody would enforce.
+    /// A constraint of a Protobuf field that is not supported, so it would not be enforced.
     Constraint = "unsupported-constraint",
-    /// A schema whose `$id` is not the address it is known by.
+    /// A schema whose `$id` is not its address.
     SchemaId = "schema-id",
-    /// A schema that lets an empty object through.
+    /// A schema that accepts an empty object.
     AcceptsEmpty = "accepts-empty",
     /// A reference to another document.
     RemoteRef = "remote-ref",
-    /// References that lead back to where they came from.
+    /// Cyclic references.
     RefCycle = "ref-cycle",
     /// No example, or one that its own schema refuses.
     Example = "example",
-    /// An ordering key that the payload need not have.
+    /// An ordering key that the schema does not require.
     OrderingKey = "ordering-key",
 }
 
@@ -152,7 +152,7 @@ impl Source {
         &self.text
     }
 
-    /// The place of a byte; past the end it is the end.
+    /// The position of a byte offset; offsets past the end mean the end.
     pub fn place(&self, byte: usize) -> Place {
         let mut byte = byte.min(self.text.len());
         while !self.text.is_char_boundary(byte) {
@@ -179,7 +179,7 @@ impl Place {
     /// A mistake here.
     pub fn mistake(&self, rule: Rule, message: impl Into<String>) -> Mistake {
         let mut message = message.into();
-        // A message may quote what it complains about, and that may be a whole file.
+        // A message may quote its input, which may be a whole file.
         if let Some((end, _)) = message.char_indices().nth(MAX_MESSAGE) {
             message.truncate(end);
             message.push('…');

@@ -12,7 +12,7 @@ use super::{
 use crate::convert::{Conversion, Step};
 use crate::profile::{Profile, matches_any};
 
-/// The service of a file, with the events that could be understood.
+/// The service of a file, with the events that could be parsed.
 pub(super) fn service(
     file: &Source,
     profile: &Profile,
@@ -36,7 +36,7 @@ pub(super) fn service(
             .table("defaults")
             .map(|fields| Defaults::read(fields, profile))
             .unwrap_or_default();
-        // Without a name its events are still read, for their own mistakes.
+        // Without a name the events are still read, to report their mistakes.
         let owner = name.clone().unwrap_or_default();
         let mut events = Vec::new();
         fields.tables("events", |event_fields| {
@@ -47,7 +47,7 @@ pub(super) fn service(
     })
 }
 
-/// What the events of a file have in common.
+/// Defaults for the events of a file.
 #[derive(Default)]
 struct Defaults {
     kind: Option<Kind>,
@@ -136,7 +136,7 @@ fn event(
         }
     };
     let token = profile.services.get(owner).map(String::as_str);
-    // A service of the platform may own subjects under a name of its own; those are exceptions.
+    // A platform service may own subjects under another name; those are listed as exceptions.
     if let Some(token) = token
         && token != subject.service()
         && !profile.exceptions.contains_key(subject.as_str())
@@ -145,7 +145,7 @@ fn event(
         fields.mistake(fields.span_of("subject"), Rule::Owner, message);
     }
     if matches_any(&profile.ai_subjects, subject.as_str()) && !provenance {
-        let message = format!("{subject} is an AI event; say provenance = true");
+        let message = format!("{subject} is an AI event; set provenance = true");
         fields.mistake(fields.span_of("subject"), Rule::Provenance, message);
     }
     if untenanted && !matches_any(&profile.platform_subjects, subject.as_str()) {
@@ -177,7 +177,7 @@ fn event(
     })
 }
 
-/// The window, and the way to the version before.
+/// The window of dual publication, and the conversion to the previous version.
 fn dual_publish(mut fields: Fields<'_, '_>) -> Option<DualPublish> {
     let (since, until) = (fields.day("since"), fields.day("until"));
     let release = fields.text("release");
@@ -193,7 +193,7 @@ fn convert_step(mut fields: Fields<'_, '_>) -> Option<Step> {
     const WORDS: [&str; 5] = ["rename", "move", "drop", "default", "constant"];
     let said: Vec<&str> = WORDS.into_iter().filter(|word| fields.has(word)).collect();
     let [word] = said[..] else {
-        let message = format!("a step says one of {}", WORDS.join(", "));
+        let message = format!("a step is one of {}", WORDS.join(", "));
         fields.mistake(fields.span_of(""), Rule::WrongValue, message);
         return None;
     };
@@ -201,7 +201,7 @@ fn convert_step(mut fields: Fields<'_, '_>) -> Option<Step> {
         "rename" => {
             let (rename, to) = (fields.text("rename"), fields.text("to"));
             if to.as_ref().is_some_and(|to| to.starts_with('/')) {
-                let message = "a new name has no place; say move, with two places";
+                let message = "rename takes a field name; use move for another place";
                 fields.mistake(fields.span_of("to"), Rule::WrongValue, message);
             }
             rename.zip(to).map(|(rename, to)| Step::Rename { rename, to })
@@ -228,7 +228,7 @@ fn convert_step(mut fields: Fields<'_, '_>) -> Option<Step> {
     step
 }
 
-/// The class must exist, and be the one that the system's rules put the subject in.
+/// The class must exist and be the one that the system's rules give the subject.
 fn retention(
     fields: &mut Fields<'_, '_>,
     subject: Option<&str>,
@@ -287,19 +287,19 @@ fn known_region(fields: &mut Fields<'_, '_>, region: &str, profile: &Profile) {
     }
 }
 
-/// A `message` makes an event Protobuf; a system's events all speak one encoding.
+/// `message` makes an event Protobuf; all events of a system use one encoding.
 fn encoding(fields: &mut Fields<'_, '_>, profile: &Profile) -> Encoding {
     let message = fields.optional_text("message");
     match (message, profile.speaks_protobuf()) {
         (Some(message), true) => Encoding::Protobuf(message),
         (None, false) => Encoding::Json,
         (Some(message), false) => {
-            let complaint = format!("{} speaks JSON, so its events have no message", profile.name);
+            let complaint = format!("{} uses JSON, so its events have no message", profile.name);
             fields.mistake(fields.span_of("message"), Rule::Encoding, complaint);
             Encoding::Protobuf(message)
         }
         (None, true) => {
-            let complaint = format!("{} speaks Protobuf: name the event's message", profile.name);
+            let complaint = format!("{} uses Protobuf: set the event's message", profile.name);
             fields.mistake(fields.span_of("subject"), Rule::Encoding, complaint);
             Encoding::Json
         }
@@ -350,7 +350,7 @@ fn consumers(
     consumers
 }
 
-/// A file is named like its service.
+/// The file name must be the service name.
 pub(super) fn named_like(fields: &mut Fields<'_, '_>, file: &Source, name: &str) {
     let stem = file.file().rsplit(['/', '\\']).next().unwrap_or_default();
     let stem = stem.strip_suffix(".toml").unwrap_or(stem);

@@ -1,11 +1,11 @@
-//! What a system says about itself.
+//! The declarations of a system as a whole.
 
 use super::Declared;
 use super::fields::Fields;
 use super::place::{Mistake, Place, Rule, Source};
 use crate::profile::Pattern;
 
-/// The file `catalog.toml` of a system: what belongs to no single service.
+/// The file `catalog.toml` of a system: what concerns no single service.
 #[derive(Debug, Clone, Default)]
 pub struct System {
     /// The profile: the name of a preset, or a file next to this one.
@@ -16,56 +16,55 @@ pub struct System {
     pub summary: String,
     /// The version of the catalog as a whole, for documents.
     pub version: String,
-    /// Where the envelope's own schema lies under `event-schemas`, without its ending.
+    /// The path of the envelope's own schema under `event-schemas`, without its extension.
     pub envelope: Option<String>,
-    /// The groups of services, in the order of documents and pictures.
+    /// The groups of services, in the order used in documents and graphs.
     pub groups: Vec<String>,
-    /// Services that read every topic but their own, such as an audit trail.
+    /// Services that read every topic except their own, such as an audit trail.
     pub readers_of_all: Vec<String>,
-    /// Readers that are no services, such as the way into a warehouse.
+    /// Readers that are not services, such as a warehouse import.
     pub sinks: Vec<Sink>,
     /// The account that publishes for a service, as a template over `{service}`.
     pub publisher: Option<String>,
     /// The account that subscribes for a service, as a template over `{service}`.
     pub subscriber: Option<String>,
-    /// How long two versions of an event travel side by side at least, in days. Default 14.
+    /// The minimum window of dual publication, in days. Default 14.
     pub dual_publish_days: Option<u16>,
-    /// Where code lies that belongs to no single service: files and folders, seen from the
-    /// system's folder.
+    /// Code that belongs to no single service: files and folders, relative to the system's folder.
     pub code: Option<Declared>,
-    /// The outside parties whose code has one place.
+    /// The vendors whose code is confined to an adapter.
     pub vendors: Vec<Vendor>,
-    /// Where `readers_of_all` stands.
+    /// The position of `readers_of_all`.
     pub place: Option<Place>,
 }
 
-/// An outside party. Only its adapter may name it in code.
+/// A vendor. Only its adapter may name it in code.
 #[derive(Debug, Clone)]
 pub struct Vendor {
     /// Its name.
     pub name: String,
-    /// What betrays it in code, such as `stripe::`.
+    /// Text that identifies its code, such as `stripe::`.
     pub marks: Vec<String>,
-    /// The files and folders that may, seen from the system's folder.
+    /// The files and folders that may contain it, relative to the system's folder.
     pub adapter: Declared,
 }
 
-/// A reader that is no service.
+/// A reader that is not a service.
 #[derive(Debug, Clone)]
 pub struct Sink {
     /// Its account.
     pub name: String,
-    /// What it may read.
+    /// The subjects it may read.
     pub subjects: Vec<Pattern>,
 }
 
 impl System {
-    /// How long two versions of an event travel side by side at least, in days.
+    /// The minimum window of dual publication, in days.
     pub fn least_dual_publish_days(&self) -> u16 {
         self.dual_publish_days.unwrap_or(14)
     }
 
-    /// Reads the file. What could not be understood is empty, and a mistake.
+    /// Reads the file. A part that cannot be parsed is left empty and reported as a mistake.
     pub fn read(file: &Source) -> (Self, Vec<Mistake>) {
         let mut mistakes = Vec::new();
         let system = Fields::of_file(file, &mut mistakes, |mut fields| {
@@ -88,7 +87,9 @@ impl System {
             for template in ["publisher", "subscriber"] {
                 let Some((text, span)) = fields.peek_text(template) else { continue };
                 if !text.contains("{service}") {
-                    let message = format!("{template} is one account for all; put {{service}} in");
+                    let message = format!(
+                        "{template} is the same account for every service; add {{service}}"
+                    );
                     fields.mistake(span, Rule::WrongValue, message);
                 }
             }

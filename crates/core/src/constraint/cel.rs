@@ -1,9 +1,9 @@
 //! The part of the Common Expression Language that compares fields: `this.units > 0`, joined by
-//! `&&`, `||`, `!` and brackets. Whatever else is written is refused when it is read.
+//! `&&`, `||`, `!` and parentheses. Anything else is refused when the expression is parsed.
 
 use prost_reflect::{DynamicMessage, Kind, Value};
 
-/// An expression that holds of a value or does not.
+/// A boolean expression over a value.
 #[derive(Debug)]
 pub(super) struct Expression {
     text: String,
@@ -16,13 +16,13 @@ enum Node {
     And(Box<Node>, Box<Node>),
     Not(Box<Node>),
     Compare(Operand, Operator, Operand),
-    /// A field that is true or false by itself.
+    /// A boolean field.
     Flag(Operand),
 }
 
 #[derive(Debug)]
 enum Operand {
-    /// The fields from the value on.
+    /// The path of fields from the value.
     Path(Vec<String>),
     Int(i128),
     Text(String),
@@ -39,7 +39,7 @@ enum Operator {
     Ge,
 }
 
-/// The types that can be compared, each with its like.
+/// The types that can be compared, each only with itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Type {
     Int,
@@ -54,11 +54,11 @@ enum Known {
     Bool(bool),
 }
 
-/// How deep an expression may nest; the parser recurses.
+/// The maximum nesting depth; the parser recurses.
 const DEPTH: usize = 32;
 
 impl Expression {
-    /// Reads an expression about a value of this kind.
+    /// Parses an expression over a value of this kind.
     pub(super) fn parse(text: &str, about: &Kind) -> Result<Expression, String> {
         let mut parser = Parser { rest: text, about, depth: 0 };
         let root = parser.or()?;

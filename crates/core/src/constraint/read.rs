@@ -11,7 +11,7 @@ use regex::Regex;
 use super::cel::Expression;
 use super::{Bound, Cel, Check, FieldRules, Ignore, MessageRules, Number, Unsupported};
 
-/// The rules of a message and of every message that it can hold, by name.
+/// The rules of a message and of every message nested in it, by name.
 pub(super) fn all(
     message: &MessageDescriptor,
 ) -> Result<BTreeMap<String, MessageRules>, Unsupported> {
@@ -80,7 +80,7 @@ fn field_rules(
     Ok(rules)
 }
 
-/// Where constraints stand, and what they are about.
+/// The position of constraints, and what they apply to.
 struct Place<'a> {
     name: &'a str,
     holder: &'a Kind,
@@ -111,7 +111,7 @@ impl Place<'_> {
         checks: &mut Vec<Check>,
     ) -> Result<(), Unsupported> {
         match (option, value) {
-            // An expression over a whole list is more than fields and comparisons.
+            // An expression over a whole list needs more than field comparisons; not supported.
             ("cel", Value::List(rules)) if !list => {
                 for rule in rules {
                     checks.push(Check::Cel(self.cel(rule)?));
@@ -181,7 +181,7 @@ impl Place<'_> {
         }))
     }
 
-    /// A lower bound above the upper one means the outside of a range, which is not enforced.
+    /// A lower bound above the upper one means the outside of a range, which is not supported.
     fn refuse_reversed(&self, checks: &[Check]) -> Result<(), Unsupported> {
         let limit = |lower: bool| {
             checks.iter().find_map(|check| match check {
@@ -209,7 +209,7 @@ impl Place<'_> {
         Ok(Cel { id, message: text("message"), expression })
     }
 
-    /// What is set in a message of rules; numbers without a name are rules of a newer file.
+    /// The rules that are set; numbers without a name are rules of a newer `validate.proto`.
     fn options(&self, rules: &DynamicMessage) -> Result<Vec<(String, Value)>, Unsupported> {
         if let Some(unknown) = rules.unknown_fields().next() {
             let (rules, number) = (rules.descriptor(), unknown.number());
@@ -234,7 +234,7 @@ fn numbers(values: &[Value]) -> Vec<i32> {
     values.iter().filter_map(Value::as_i32).collect()
 }
 
-/// The option that a kind of field has its rules under.
+/// The option that holds the rules of a kind of field.
 fn group_of(kind: &Kind) -> &'static str {
     match kind {
         Kind::Float => "float",

@@ -1,7 +1,7 @@
-//! The free part of a message: canonical fields that a system has no place of its own for.
+//! The free part of a message: canonical fields for which a system has no field of its own.
 //!
-//! A system's free part is open to everybody, so a value under one of our names counts as ours
-//! only where it can be read as ours; anything else stays free and goes out as it came in.
+//! The free part is open to every producer, so a value under one of our names counts as ours only
+//! if it can be parsed as ours; anything else stays free and is written unchanged.
 
 use std::collections::BTreeMap;
 
@@ -44,7 +44,7 @@ pub(super) enum Field {
     Tracestate,
 }
 
-/// Which fields lie in a dialect's free part, under which names. An actor's type must come
+/// The fields that are in a dialect's free part, and their names there. An actor's type must come
 /// before its id.
 pub(super) struct Names(pub(super) &'static [(Field, &'static str)]);
 
@@ -55,7 +55,7 @@ impl Names {
         self.0.iter().filter_map(set).collect()
     }
 
-    /// Takes the fields that can be read out of the free part.
+    /// Takes the fields that can be parsed out of the free part.
     pub(super) fn read(&self, free: &mut BTreeMap<String, Value>, envelope: &mut Envelope) {
         for &(field, name) in self.0 {
             if let Some(value) = free.get(name)
@@ -66,13 +66,13 @@ impl Names {
         }
     }
 
-    /// Whether a free value would be read as one of the fields.
+    /// Whether a free value would be parsed as one of the fields.
     pub(super) fn reads(&self, name: &str, value: &Value) -> bool {
         let field = self.0.iter().find(|(_, known)| *known == name);
-        field.is_some_and(|&(field, _)| set(&mut nobody(), field, value))
+        field.is_some_and(|&(field, _)| set(&mut blank(), field, value))
     }
 
-    /// The free part as a whole: the fields that are set, and the free values.
+    /// The whole free part: the fields that are set, and the free values.
     pub(super) fn join(
         &self,
         dialect: &'static str,
@@ -90,7 +90,7 @@ impl Names {
     }
 }
 
-/// What every message says; all else is unset.
+/// The fields that every message has; all others are unset.
 pub(super) fn envelope(
     id: Id,
     event_type: String,
@@ -129,7 +129,7 @@ pub(super) fn envelope(
     }
 }
 
-fn nobody() -> Envelope {
+fn blank() -> Envelope {
     let payload = Payload::Json(RawValue::NULL.to_owned());
     let id = Id::Uuid(uuid::Uuid::nil());
     envelope(id, String::new(), 1, Tenant::platform(), Timestamp::UNIX_EPOCH, payload)
@@ -158,7 +158,7 @@ fn get(e: &Envelope, field: Field) -> Option<Value> {
         Field::ContentType => text(&e.content_type),
         Field::IdempotencyKey => text(&e.idempotency_key),
         Field::OrderingKey => text(&e.ordering_key),
-        // An aggregate of which nothing is known is still told apart from none.
+        // An aggregate without known fields is still distinguished from no aggregate.
         Field::AggregateType => match e.aggregate.as_ref()? {
             Aggregate { kind, id, version: None } if kind.is_empty() && id.is_empty() => {
                 Some(Value::from(""))
@@ -172,7 +172,7 @@ fn get(e: &Envelope, field: Field) -> Option<Value> {
         Field::OfflineReplay => e.offline_replay.then_some(Value::Bool(true)),
         Field::AiProvenance => e.ai_provenance.clone(),
         Field::OutboxId => id(&e.outbox_id),
-        // A state without a parent is not given an empty parent.
+        // A trace state without a parent does not get an empty parent.
         Field::Traceparent => {
             let trace = e.trace.as_ref()?;
             let orphan = trace.traceparent.is_empty() && trace.tracestate.is_some();
@@ -182,7 +182,7 @@ fn get(e: &Envelope, field: Field) -> Option<Value> {
     }
 }
 
-/// Sets a field from a value, which may also be the text of one. False if it cannot be read.
+/// Sets a field from a value, which may also be its text. False if it cannot be parsed.
 fn set(e: &mut Envelope, field: Field, value: &Value) -> bool {
     let text = || value.as_str().map(str::to_owned);
     let time = || value.as_str()?.parse::<Timestamp>().ok();
@@ -244,7 +244,7 @@ fn set(e: &mut Envelope, field: Field, value: &Value) -> bool {
     }
 }
 
-/// Canonically, the media type of plain JSON is not set.
+/// The media type of plain JSON is represented as unset.
 pub(super) fn plain_json_goes_unsaid(e: &mut Envelope) {
     if matches!(e.payload, Payload::Json(_)) && e.content_type.as_deref() == Some(JSON) {
         e.content_type = None;

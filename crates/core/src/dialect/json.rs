@@ -12,9 +12,9 @@ use super::{DecodeError, EncodeError, Message, invalid, short, split_version};
 use crate::envelope::{Actor, Envelope, Payload, Producer};
 use crate::headers::Headers;
 
-/// The fields of an object that nobody has taken yet.
+/// The fields of an object that have not been taken yet.
 ///
-/// A field that is there twice is an error: readers would disagree about which one counts.
+/// A duplicate field is an error: readers would disagree about which one counts.
 pub(super) struct Object<'a> {
     dialect: &'static str,
     path: &'static str,
@@ -26,7 +26,7 @@ impl<'a> Object<'a> {
         let fields = if body.trim_ascii_start().starts_with(b"{") {
             serde_json::from_slice(body)
         } else {
-            // The parser would repeat all of what is there instead.
+            // Without a limit the parser's message would repeat the whole input.
             Err(serde_json::Error::custom("an object is expected"))
         };
         let fields = fields.map_err(|source| DecodeError::Json { dialect, source })?;
@@ -83,7 +83,7 @@ impl<'a> Object<'a> {
         Ok((event_type, version))
     }
 
-    /// Takes an actor, and puts what else is in its object into `extensions`.
+    /// Takes an actor, and puts the unknown fields of its object into `extensions`.
     pub(super) fn actor(
         &mut self,
         name: &'static str,
@@ -95,7 +95,7 @@ impl<'a> Object<'a> {
         Ok(Some(actor))
     }
 
-    /// Takes the producer, and puts what else is in its object into `extensions`.
+    /// Takes the producer, and puts the unknown fields of its object into `extensions`.
     pub(super) fn producer(
         &mut self,
         name: &'static str,
@@ -141,7 +141,7 @@ impl<'a> Object<'a> {
     }
 }
 
-/// A JSON object in the making, its fields in the order they are put.
+/// Builds a JSON object, fields in the order they are added.
 pub(super) struct Writer(Vec<u8>);
 
 impl Writer {
@@ -189,7 +189,7 @@ impl Writer {
         self.nest(dialect, name, &known, envelope, object)
     }
 
-    /// Puts an object, with the unknown fields that once came with it.
+    /// Adds an object, with the unknown fields that it was read with.
     pub(super) fn nest(
         &mut self,
         dialect: &'static str,
@@ -215,8 +215,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Puts the unknown fields of the top level; `known` are the names the dialect writes, and
-    /// `nested` the objects that were put with [`Writer::nest`].
+    /// Adds the unknown fields of the top level; `known` are the names the dialect writes, and
+    /// `nested` the objects added with [`Writer::nest`].
     pub(super) fn extend(
         &mut self,
         dialect: &'static str,
@@ -265,7 +265,7 @@ pub(super) fn message(envelope: &Envelope, body: Writer) -> Message {
     Message { topic: None, headers, body: body.finish().into() }
 }
 
-/// The payload of an envelope, for dialects that carry nothing but JSON.
+/// The payload of an envelope, for dialects that carry only JSON.
 pub(super) fn payload<'e>(
     dialect: &'static str,
     envelope: &'e Envelope,
@@ -319,7 +319,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
     }
 }
 
-/// A key, borrowed wherever it has no escapes.
+/// A key, borrowed if it has no escapes.
 struct Name<'a>(Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Name<'de> {
@@ -350,7 +350,7 @@ fn write<T: serde::Serialize + ?Sized>(to: &mut Vec<u8>, value: &T) {
     serde_json::to_writer(to, value).expect("memory takes every JSON value");
 }
 
-/// The parser's words without its line and column, which mean nothing inside a single value.
+/// The parser's message without line and column, which mean nothing inside a single value.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     match text.rsplit_once(" at line ") {

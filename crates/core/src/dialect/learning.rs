@@ -5,10 +5,10 @@ use crate::envelope::Envelope;
 
 /// JSON as the learning platform writes it.
 ///
-/// The fields that the platform names lie where it puts them, the producer's region inside
-/// `source`. The others are keys of an additive `metadata` object, next to the caller's own; a
-/// free key that would be read as one of them is refused on the way out. Unknown fields of
-/// `actor`, `source` and `outbox` come back in the object they came in.
+/// The fields that the platform defines are where it puts them, the producer's region inside
+/// `source`. The others are keys of an additive `metadata` object, next to the caller's own; a free
+/// key that would be read as one of them is refused when encoding. Unknown fields of `actor`,
+/// `source` and `outbox` are kept in their object.
 ///
 /// ```
 /// use chapar_core::dialect::{Dialect, Learning, Message};

@@ -5,10 +5,10 @@ use crate::envelope::Envelope;
 
 /// JSON as the hotel platform writes it.
 ///
-/// The fields that the platform names lie where it puts them. The others (aggregate, trace,
+/// The fields that the platform defines are where it puts them. The others (aggregate, trace,
 /// ingestion and write time, source, media type) are additive keys of `metadata`, next to the
-/// caller's own; a free key that would be read as one of them is refused on the way out. Unknown
-/// fields of `actorId` and `producedBy` come back in the object they came in.
+/// caller's own; a free key that would be read as one of them is refused when encoding. Unknown
+/// fields of `actorId` and `producedBy` are kept in their object.
 ///
 /// ```
 /// use chapar_core::dialect::{Dialect, Melmastoon, Message};

@@ -1,8 +1,8 @@
-//! Wire dialects: how an [`Envelope`] looks in a message of one system.
+//! Wire dialects: the encoding of an [`Envelope`] as a message of one system.
 //!
-//! Every dialect carries every field of the canonical envelope: those its system names in the
-//! place the system gave them, the others in the free part of the message. What it does not
-//! know it keeps in [`Envelope::extensions`] or [`Envelope::metadata`] and writes out again.
+//! Every dialect carries every field of the canonical envelope: those its system defines in the
+//! place the system chose, the others in the free part of the message. Unknown fields are kept in
+//! [`Envelope::extensions`] or [`Envelope::metadata`] and written again.
 
 mod cloudevents;
 mod free;
@@ -22,7 +22,7 @@ pub use learning::Learning;
 pub use melmastoon::Melmastoon;
 pub use meridian::{Meridian, MeridianError};
 
-/// One way to write an envelope into a message and read it back.
+/// An encoding of envelopes as messages.
 ///
 /// # Contract
 /// - `decode(encode(e)) == e` for every envelope that `encode` accepts. Only a dialect that
@@ -54,7 +54,7 @@ pub(crate) fn of(profile: &crate::profile::Profile) -> Option<std::sync::Arc<dyn
 /// A message as a broker or an HTTP request carries it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Message {
-    /// The topic it goes to or came on, where the dialect needs it to tell the event's type.
+    /// The topic it is published to or came on, where the dialect derives the event's type from it.
     pub topic: Option<String>,
     /// Headers in the order they are written. Names compare without case.
     pub headers: Headers,
@@ -68,7 +68,7 @@ impl Message {
         Message { topic: None, headers: Headers::new(), body: body.into() }
     }
 
-    /// The first header of this name, whatever its case.
+    /// The first header of this name, ignoring case.
     pub fn header(&self, name: &str) -> Option<&str> {
         let found = self.headers.iter().find(|(known, _)| known.eq_ignore_ascii_case(name));
         found.map(|(_, value)| value)
@@ -79,7 +79,7 @@ impl Message {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EncodeError {
-    /// The payload's media type has no place in the dialect.
+    /// The dialect cannot carry the payload's media type.
     #[error("the {dialect} dialect carries {carries} only, the payload is {found}; {advice}")]
     PayloadKind {
         /// The dialect.
@@ -91,7 +91,7 @@ pub enum EncodeError {
         /// What to do instead.
         advice: &'static str,
     },
-    /// A field that the dialect cannot do without is not set.
+    /// A mandatory field of the dialect is not set.
     #[error("the {dialect} dialect needs {field}, and the envelope has none")]
     Missing {
         /// The dialect.
@@ -99,20 +99,20 @@ pub enum EncodeError {
         /// The field, by its name on the wire.
         field: &'static str,
     },
-    /// The Protobuf message is not known.
+    /// The Protobuf message is unknown.
     #[error(
         "no Protobuf message is registered for event type {0:?}; add it to the profile's [messages]"
     )]
     UnknownMessage(String),
-    /// The payload does not fit the registered message.
+    /// The payload does not match the registered message.
     #[error("the payload does not fit the message {message}: {reason}")]
     Message {
         /// The message's full name.
         message: String,
-        /// What does not fit.
+        /// The mismatch.
         reason: String,
     },
-    /// A field holds what no message may hold.
+    /// A field holds a value that no message may hold.
     #[error("{field} {reason}")]
     Invalid {
         /// The field, by its name in the envelope.
@@ -120,7 +120,7 @@ pub enum EncodeError {
         /// What is wrong, and what to do.
         reason: &'static str,
     },
-    /// A free field has the name of one that the dialect writes itself.
+    /// A free field has the name of a field that the dialect writes itself.
     #[error("the {dialect} dialect writes {name:?} itself; rename the free field")]
     Reserved {
         /// The dialect.
@@ -153,10 +153,10 @@ pub enum DecodeError {
         /// What the parser found.
         reason: String,
     },
-    /// A mandatory field is not there.
+    /// A mandatory field is missing.
     #[error("the message has no {0}, which is mandatory")]
     Missing(String),
-    /// A field is there, but its value is wrong.
+    /// A field has a wrong value.
     #[error("{field} is {value}: {reason}")]
     Invalid {
         /// The field, by its name on the wire.
@@ -166,25 +166,25 @@ pub enum DecodeError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The type of the event cannot be told from the message.
+    /// The type of the event cannot be derived from the message.
     #[error(
         "the message does not say its event type; a meridian message needs the topic it came on"
     )]
     UnknownType,
-    /// The Protobuf message of the event type is not known.
+    /// The Protobuf message of the event type is unknown.
     #[error(
         "no Protobuf message is registered for event type {0:?}; add it to the profile's [messages]"
     )]
     UnknownMessage(String),
 }
 
-/// The largest body that a dialect reads, in bytes: far above what an event may have, and far
-/// below what hurts.
+/// The largest body that a dialect decodes, in bytes: well above the size of an event, and small
+/// enough to be harmless.
 pub const MAX_MESSAGE: usize = 16 * 1024 * 1024;
 
 const JSON: &str = "application/json";
 
-/// What every dialect refuses, because it could not be read back as it was.
+/// Values that every dialect refuses, because they would not survive a round trip.
 fn check_canonical(envelope: &Envelope) -> Result<(), EncodeError> {
     let invalid = |field, reason| Err(EncodeError::Invalid { field, reason });
     if envelope.event_type.is_empty() {
@@ -226,7 +226,7 @@ fn invalid(field: impl Into<String>, value: &str, reason: impl Into<String>) -> 
     DecodeError::Invalid { field: field.into(), value: short(value), reason: short(&reason) }
 }
 
-/// A text that fits into a log line.
+/// A text shortened to fit into a log line.
 fn short(text: &str) -> String {
     const MOST: usize = 160;
     let mut shown: String = text.chars().take(MOST).collect();
@@ -236,7 +236,7 @@ fn short(text: &str) -> String {
     shown
 }
 
-/// Whether a media type says JSON.
+/// Whether a media type is JSON.
 fn is_json(media_type: &str) -> bool {
     let essence = essence(media_type);
     essence == JSON || essence == "text/json" || essence.ends_with("+json")
@@ -246,8 +246,8 @@ fn essence(media_type: &str) -> String {
     media_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase()
 }
 
-/// The object in a text of JSON, its values read one by one so that the object itself does not
-/// count towards the depth of each.
+/// The object in a JSON text. Its values are parsed one by one, so that the object itself does not
+/// count towards their depth.
 fn object_in(text: &str) -> Option<std::collections::BTreeMap<String, Value>> {
     json::Object::parse("JSON", text.as_bytes()).ok()?.rest().ok()
 }

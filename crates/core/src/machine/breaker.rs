@@ -1,10 +1,11 @@
-//! A circuit breaker: after enough failures in a row, rest before trying again.
+//! A circuit breaker: after enough consecutive failures it opens for a while before the next
+//! attempt.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// Counts failures in a row. Open, it lets nothing pass; when the rest is over it lets one
+/// Counts consecutive failures. Open, it lets no attempt pass; after the cool-down it lets one
 /// attempt pass at a time, until one succeeds.
 #[derive(Debug, Clone)]
 pub struct Breaker {
@@ -15,28 +16,28 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Opens after `limit` failures in a row, for `cool_down`.
+    /// Opens after `limit` consecutive failures, for `cool_down`.
     pub fn new(limit: u32, cool_down: Duration) -> Self {
         Breaker { limit: limit.max(1), cool_down, failures: 0, open_until: None }
     }
 
-    /// Until when nothing passes.
+    /// The end of the cool-down, if it is open.
     pub fn rests_until(&self, now: Timestamp) -> Option<Timestamp> {
         self.open_until.filter(|until| *until > now)
     }
 
-    /// Whether the last word was that it does not work: what passes now is a trial.
+    /// Whether the last attempt failed, so that the next one is a probe.
     pub fn is_trial(&self) -> bool {
         self.open_until.is_some()
     }
 
-    /// An attempt worked.
+    /// An attempt succeeded.
     pub fn succeeded(&mut self) {
         self.failures = 0;
         self.open_until = None;
     }
 
-    /// An attempt failed; returns until when to rest, if it is enough.
+    /// An attempt failed; returns the end of the cool-down if the breaker opens.
     pub fn failed(&mut self, now: Timestamp) -> Option<Timestamp> {
         self.failures = self.failures.saturating_add(1);
         if self.failures >= self.limit && self.rests_until(now).is_none() {

@@ -6,20 +6,20 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureKind {
-    /// The bytes are no envelope, or the payload is not what the handler expects.
+    /// The bytes are not an envelope, or the payload is not what the handler expects.
     Undecodable,
     /// The payload breaks its schema.
     SchemaInvalid,
-    /// A rule of the business or of the backbone is broken.
+    /// A business rule or a rule of the backbone is broken.
     RuleViolation,
-    /// Something outside was not there; later it may be.
+    /// A dependency was unavailable; a retry may succeed.
     Transient,
-    /// The handler took longer than it may.
+    /// The handler exceeded its timeout.
     Timeout,
 }
 
 impl FailureKind {
-    /// Whether the same event can succeed without anybody changing anything.
+    /// Whether a retry of the same event can succeed without any change.
     pub fn is_retryable(self) -> bool {
         matches!(self, FailureKind::Transient | FailureKind::Timeout)
     }
@@ -37,7 +37,7 @@ impl FailureKind {
 }
 
 impl FailureKind {
-    /// The class that follows from the kind alone; the others are for somebody to judge.
+    /// The class that follows from the kind alone; the others are set by an operator.
     pub fn class(self) -> Option<FailureClass> {
         match self {
             FailureKind::SchemaInvalid => Some(FailureClass::SchemaDrift),
@@ -47,17 +47,18 @@ impl FailureKind {
     }
 }
 
-/// What is behind a dead letter, as somebody has judged it. It decides on a replay.
+/// The cause of a dead letter, as classified by an operator. It decides whether the letter may be
+/// replayed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailureClass {
-    /// Producer and consumer disagree about the contract: no replay before one of them is mended.
+    /// Producer and consumer disagree about the contract: no replay before one of them is fixed.
     SchemaDrift,
-    /// Something outside was away: a replay is safe at any time.
+    /// A dependency was unavailable: a replay is always allowed.
     VendorOutage,
-    /// The event states what cannot be: it is never replayed.
+    /// The event states something impossible: it is never replayed.
     Poison,
-    /// The handler is wrong: no replay before it is mended.
+    /// The handler has a bug: no replay before it is fixed.
     ConsumerBug,
 }
 
@@ -80,27 +81,27 @@ impl FailureClass {
         }
     }
 
-    /// The class of this name, also with a hyphen.
+    /// The class of this name; hyphens are accepted too.
     pub fn named(name: &str) -> Option<Self> {
         let name = name.replace('-', "_");
         Self::ALL.into_iter().find(|class| class.as_str() == name)
     }
 
-    /// Whether it is replayed only after a fix was recorded.
+    /// Whether a replay needs a recorded fix.
     pub fn needs_fix(self) -> bool {
         matches!(self, FailureClass::SchemaDrift | FailureClass::ConsumerBug)
     }
 }
 
-/// What a subscription does with an event that has failed for good.
+/// What a subscription does with an event that failed for good.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum FailurePolicy {
-    /// The event goes to the dead letters and the followers of its key wait behind it.
+    /// The event becomes a dead letter, and the followers of its key are parked behind it.
     ParkKey,
-    /// The event goes to the dead letters and its followers go on.
+    /// The event becomes a dead letter, and its followers go on.
     SkipToDlq,
-    /// The event goes to the dead letters, its followers go on and are flagged.
+    /// The event becomes a dead letter, and its followers go on and are flagged.
     PassAndFlag,
     /// The subscription stops.
     Stop,

@@ -1,14 +1,15 @@
-//! Telling failures apart: those that differ only in numbers, ids and quoted values are one.
+//! Fingerprints group failures: those that differ only in numbers, ids and quoted values are the
+//! same.
 
 use sha2::{Digest, Sha256};
 
 use crate::machine::failure::FailureKind;
 
-/// No error is told apart from another by what comes after this many characters.
+/// Only this many characters of an error count.
 const LONGEST: usize = 500;
 
-/// An error without what differs from one event to the next: quoted values become `'…'`, and
-/// words with a digit in them `#`.
+/// An error without the parts that vary between events: quoted values become `'…'`, and words with
+/// a digit `#`.
 ///
 /// ```
 /// use chapar_core::machine::fingerprint::shape;
@@ -28,7 +29,7 @@ pub fn shape(error: &str) -> String {
             }
             continue;
         }
-        // An apostrophe inside of a word is none that opens.
+        // An apostrophe inside a word does not open a quotation.
         let opens = matches!(c, '"' | '`') || (c == '\'' && !before.is_alphanumeric());
         if opens {
             put(&mut shape, &mut word);
@@ -63,7 +64,7 @@ fn put(shape: &mut String, word: &mut String) {
     word.clear();
 }
 
-/// The name of a kind of failure: the same for every event that fails like this one.
+/// The fingerprint of a failure: the same for every event that fails like this one.
 pub fn fingerprint(consumer: &str, topic: &str, kind: FailureKind, shape: &str) -> String {
     let mut hash = Sha256::new();
     for part in [consumer, topic, kind.as_str(), shape] {

@@ -1,21 +1,21 @@
-//! Lanes: work in parallel, but one key at a time and in order.
+//! Lanes: parallel work, but one key at a time and in order.
 
 use std::collections::{HashMap, VecDeque};
 
 /// Hands out items so that no two of a key are worked on at once and each key keeps its order.
 ///
-/// Tenants take turns, and within a tenant its keys: whoever has been served goes to the back of
-/// the line, so neither a long key nor a loud tenant starves the others. Items without a key take
-/// any turn of their tenant. The number of items held is bounded by the caller asking
-/// [`Lanes::room`] before it fetches more; fairness reaches as far as that.
+/// Tenants take turns, and within a tenant its keys: a served key goes to the end of the queue, so
+/// neither a long key nor a busy tenant starves the others. Items without a key take any turn of
+/// their tenant. The caller bounds the number of items by asking [`Lanes::room`] before it fetches
+/// more; fairness holds within that bound.
 #[derive(Debug)]
 pub struct Lanes<T> {
     capacity: usize,
     held: usize,
     keys: HashMap<String, Lane<T>>,
-    /// What is ready of each tenant; no line is empty.
+    /// The ready keys of each tenant; no queue is empty.
     ready: HashMap<String, VecDeque<Turn<T>>>,
-    /// The tenants that have something ready, next first.
+    /// The tenants with ready items, next first.
     tenants: VecDeque<String>,
 }
 
@@ -32,7 +32,7 @@ enum Turn<T> {
     Loose(T),
 }
 
-/// An item that was handed out, with the key to give back.
+/// An item that was handed out, with its key for [`Lanes::done`].
 #[derive(Debug, PartialEq, Eq)]
 pub struct Taken<T> {
     /// The key, unless the item has none.
@@ -42,7 +42,7 @@ pub struct Taken<T> {
 }
 
 impl<T> Lanes<T> {
-    /// Lanes that hold at most `capacity` items, those being worked on included.
+    /// Lanes that hold at most `capacity` items, including those being worked on.
     pub fn new(capacity: usize) -> Self {
         Lanes {
             capacity,
@@ -63,7 +63,7 @@ impl<T> Lanes<T> {
         self.held == 0
     }
 
-    /// Puts an item behind the others of its key.
+    /// Adds an item after the others of its key.
     pub fn push(&mut self, tenant: &str, key: Option<String>, item: T) {
         self.held += 1;
         let Some(key) = key else {
@@ -109,9 +109,8 @@ impl<T> Lanes<T> {
         turn
     }
 
-    /// Takes at most `max` items for one transaction: all that wait of a key in a row, before
-    /// the next key. The whole run of a key is busy until [`Lanes::done`] has been called for
-    /// each of its items.
+    /// Takes at most `max` items for one transaction: all waiting items of a key together, then the
+    /// next key. A key stays busy until [`Lanes::done`] has been called for each of its items.
     pub fn take_runs(&mut self, max: usize) -> Vec<Taken<T>> {
         let mut taken = Vec::new();
         while taken.len() < max
@@ -131,7 +130,7 @@ impl<T> Lanes<T> {
         taken
     }
 
-    /// A key's work is finished, `items` of it; its next item may be taken.
+    /// `items` of a key are finished; its next item may be taken.
     pub fn done(&mut self, key: Option<&str>, items: usize) {
         self.held = self.held.saturating_sub(items);
         let Some(key) = key else { return };
@@ -144,17 +143,17 @@ impl<T> Lanes<T> {
         }
     }
 
-    /// Items are finished, but their key stays busy: others of it wait for their next attempt.
+    /// Items are finished, but their key stays busy: others of it wait for a retry.
     pub fn settle(&mut self, items: usize) {
         self.held = self.held.saturating_sub(items);
     }
 
-    /// Puts items of a key back in front, in the order given, because they were not applied.
+    /// Puts items of a key back in front, in the given order, because they were not applied.
     pub fn put_back(&mut self, key: &str, items: Vec<T>) {
         self.put_back_and(key, items, |_| ());
     }
 
-    /// Puts items of a key back, and arranges all that wait of the key.
+    /// Puts items of a key back, and reorders all waiting items of the key.
     pub fn put_back_and(&mut self, key: &str, items: Vec<T>, arrange: impl FnOnce(&mut [T])) {
         let Some(lane) = self.keys.get_mut(key) else { return };
         lane.busy = false;

@@ -1,23 +1,23 @@
-//! Order: where an event stands among the events of its key that a consumer has dealt with.
+//! Order: where an event stands among the events of its key that a consumer has handled.
 //!
-//! Numbers count on lines. The relay's stamps count on one line per topic, and say how far the
-//! other lines were when the event was made; versions of an aggregate count on the line of that
-//! aggregate. A line only ever moves forward.
+//! Numbers count on lines. The relay's stamps count on one line per topic, and record how far the
+//! other lines were when the event was written; versions of an aggregate count on the line of that
+//! aggregate. A line only moves forward.
 
 use std::collections::HashMap;
 
 use super::stamps::Stamp;
 
-/// What an event says of its own place.
+/// The place of an event in the order of its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The line it counts on.
     pub line: String,
     /// Its number there.
     pub number: i64,
-    /// The last number before it on its own line, if there was any.
+    /// The previous number on its own line, if any.
     pub previous: Option<i64>,
-    /// How far the other lines must have come.
+    /// How far the other lines must have advanced.
     pub after: Vec<(String, i64)>,
     scale: Scale,
 }
@@ -61,8 +61,8 @@ impl Place {
         }
     }
 
-    /// The same place, without what it comes after on other topics where that is `prehistory`:
-    /// older than anything its reader will ever get.
+    /// The same place without those predecessors on other topics that are `prehistory`: older than
+    /// anything its reader will ever receive.
     pub fn without(&self, prehistory: impl Fn(&str, i64) -> bool) -> Self {
         let mut place = self.clone();
         place.after.retain(|(line, number)| !prehistory(line, *number));
@@ -74,7 +74,7 @@ impl Place {
         (self.scale == Scale::Stamp).then_some(self.number)
     }
 
-    /// Whether the number of one says which of two comes first.
+    /// Whether the numbers of two places can be compared.
     pub fn comparable(&self, other: &Place) -> bool {
         self.scale == other.scale && (self.scale == Scale::Stamp || self.line == other.line)
     }
@@ -83,20 +83,20 @@ impl Place {
 /// Where an event stands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Standing {
-    /// Everything before it is dealt with.
+    /// All its predecessors are handled.
     Next,
-    /// Its line was further already.
+    /// Its line has already passed it.
     Old,
-    /// Something before it is missing.
+    /// A predecessor is missing.
     Early,
 }
 
-/// How far a consumer has come with a key, by lines.
+/// How far a consumer has come with a key, per line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Progress(HashMap<String, i64>);
 
 impl Progress {
-    /// Learns what is known of a line.
+    /// Records how far a line is.
     pub fn learn(&mut self, line: String, number: i64) {
         let known = self.0.entry(line).or_insert(number);
         *known = number.max(*known);
@@ -110,15 +110,15 @@ impl Progress {
         }
         let behind = place.previous.is_some_and(|previous| match own {
             Some(last) => last < previous,
-            // A topic keeps its own order, so what comes first on it is where we came in.
-            // Versions lie on several topics.
+            // A topic keeps its own order, so its first event is where the subscription started.
+            // Versions of an aggregate span several topics.
             None => place.scale == Scale::Version,
         });
         let waits = |(line, number): &(String, i64)| self.0.get(line).is_none_or(|at| at < number);
         if behind || place.after.iter().any(waits) { Standing::Early } else { Standing::Next }
     }
 
-    /// The numbers of the event's own line that would be left out if it were taken now.
+    /// The numbers of the event's own line that would be skipped if it were applied now.
     pub fn hole_before(&self, place: &Place) -> Option<(i64, i64)> {
         let previous = place.previous?;
         let low = match self.0.get(&place.line) {
@@ -129,7 +129,7 @@ impl Progress {
         (low <= previous).then_some((low, previous))
     }
 
-    /// The event is dealt with: applied, or in a box.
+    /// The event is handled: applied, or stored as a dead letter.
     pub fn pass(&mut self, place: &Place) {
         self.learn(place.line.clone(), place.number);
     }

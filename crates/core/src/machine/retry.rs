@@ -1,11 +1,11 @@
-//! When to try again, and when to give up.
+//! Retry policy: when to retry, and when to give up.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-/// How often and how patiently something is tried.
+/// How often and for how long something is retried.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RetryPolicy {
@@ -15,7 +15,7 @@ pub struct RetryPolicy {
     pub min_backoff: Duration,
     /// The longest pause.
     pub max_backoff: Duration,
-    /// Giving up also needs this much time since the first failure.
+    /// Giving up also requires this much time since the first failure.
     #[serde(default)]
     pub min_span: Duration,
 }
@@ -23,14 +23,14 @@ pub struct RetryPolicy {
 /// What to do after a failure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
-    /// Try again then.
+    /// Retry at this time.
     RetryAt(Timestamp),
-    /// Enough.
+    /// Give up.
     GiveUp,
 }
 
 impl RetryPolicy {
-    /// A policy with the pauses that the brokers of the field use: 10 s to 10 min.
+    /// The usual pauses of brokers: 10 s to 10 min.
     pub const fn attempts(attempts: u32) -> Self {
         RetryPolicy {
             attempts,
@@ -40,7 +40,7 @@ impl RetryPolicy {
         }
     }
 
-    /// The outbox's: 50 attempts spanning at least 6 hours before a row is quarantined.
+    /// The outbox's policy: 50 attempts spanning at least 6 hours before a row is quarantined.
     pub const fn outbox() -> Self {
         RetryPolicy {
             attempts: 50,
@@ -59,8 +59,8 @@ impl RetryPolicy {
 
     /// What to do after attempt number `attempt`, counted from 1, has failed.
     ///
-    /// `dice` is a number in 0..1 that spreads the pauses of many failing at once: the pause is
-    /// between half of the exponential backoff and all of it.
+    /// `dice` is a number in 0..1 that adds jitter when many fail at once: the pause is between
+    /// half of the exponential backoff and all of it.
     pub fn after(&self, attempt: u32, first_failure: Timestamp, now: Timestamp, dice: f64) -> Next {
         let span = now.duration_since(first_failure).unsigned_abs();
         if attempt >= self.attempts && span >= self.min_span {

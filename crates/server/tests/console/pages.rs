@@ -138,7 +138,7 @@ async fn a_store_that_is_gone_is_said_without_its_words() {
     house.chapar.store().close().await;
     let page = house.get("/").await;
     assert_eq!(page.status, 200);
-    assert!(page.text.contains("role=\"alert\">The store does not answer."), "{}", page.text);
+    assert!(page.text.contains("role=\"alert\">Cannot read the store."), "{}", page.text);
     let saga = house.get("/sagas/booking/b-1").await;
     assert_eq!(saga.status, 503);
     assert!(!saga.text.contains("pool"), "{}", saga.text);

@@ -1,8 +1,8 @@
--- The road an event takes, from the outbox to the inbox and the boxes beside it.
+-- The path of an event: outbox, log, inbox, dead letters, parked and stashed events.
 --
--- Two roles stand between tenants. Services run as chapar_app and see the rows of the tenant
--- in app.tenant_id, and an error when none is set. The engine runs as chapar_engine and sees
--- all rows, because a relay that sees only some loses the others without a word.
+-- Two roles separate tenants. Services run as chapar_app and see the rows of the tenant in
+-- app.tenant_id, and get an error when none is set. The engine runs as chapar_engine and sees all
+-- rows, because a relay that sees only some rows silently loses the others.
 create schema chapar;
 
 do $$
@@ -46,7 +46,7 @@ begin
 end
 $$;
 
--- Puts a table with a column "tenant" under row-level security, forced also on its owner.
+-- Protects a table with a column "tenant" by row-level security, forced on its owner too.
 create procedure chapar.protect(tenant_table regclass)
 language plpgsql
 as $$
@@ -62,7 +62,7 @@ begin
 end
 $$;
 
--- What the SQL side must know of the system's profile; written when a service starts.
+-- The parts of the system's profile that SQL needs; written when a service starts.
 create table chapar.settings (
     name  text primary key,
     value text not null
@@ -71,8 +71,8 @@ insert into chapar.settings values ('key_template', '{tenant}:{aggregate_id}');
 grant select on chapar.settings to chapar_app;
 grant select, insert, update on chapar.settings to chapar_engine;
 
--- Who relays now. The row is the lease: its epoch guards every write of its holder, and whoever
--- buries a dead relay deletes the row, so that a zombie's next write finds nothing to stand on.
+-- The running relays. A row is a lease: every write of its holder names its epoch. The relay that
+-- takes over from a dead one deletes its row, so a relay that lost its lease writes nothing.
 create table chapar.relays (
     epoch      bigint generated always as identity primary key,
     owner      text not null,
@@ -80,7 +80,7 @@ create table chapar.relays (
 );
 grant select, insert, update, delete on chapar.relays to chapar_engine;
 
--- The key space in 64 parts. A row changes only when its shard changes hands.
+-- The key space in 64 shards. A row changes only when its shard changes owner.
 create table chapar.shards (
     shard smallint primary key,
     epoch bigint,
@@ -90,9 +90,8 @@ create index shards_epoch on chapar.shards (epoch);
 insert into chapar.shards (shard, track) select n, 1 from generate_series(0, 63) n;
 grant select, update on chapar.shards to chapar_engine;
 
--- How far shards that travel together have been published. Every checkpoint is a row under a new
--- key: a row that is updated often costs more with each version that an old snapshot elsewhere
--- keeps alive.
+-- The cursor of shards that share one (a track). Every checkpoint is a row under a new key: a row
+-- that is updated often gets slower with each version that an old snapshot keeps alive.
 create table chapar.tracks (
     track   bigint not null,
     version bigint not null,
@@ -104,9 +103,9 @@ insert into chapar.tracks values (1, 1, '{"seen":"1:1:","seen_xid":1,"seen_seq":
 grant select, insert, delete on chapar.tracks to chapar_engine;
 grant usage on sequence chapar.track_ids to chapar_engine;
 
--- Appended to, read by a cursor, and moved out a partition at a time: no row is ever changed.
--- The transaction's id tells what has become visible since the relay last looked, however late a
--- transaction commits.
+-- Rows are appended, read by a cursor, and moved out a partition at a time; no row is ever updated.
+-- The transaction id tells which rows have become visible since the relay's last poll, however late
+-- their transaction commits.
 create sequence chapar.outbox_seq;
 grant usage, select on sequence chapar.outbox_seq to chapar_app, chapar_engine;
 create table chapar.outbox (
@@ -131,13 +130,13 @@ create table chapar.outbox (
 ) partition by range (seq);
 alter table chapar.outbox add primary key (seq);
 create index outbox_xid on chapar.outbox (xid);
--- Ids carry their time, so that a few block ranges are all that has to be looked at, and an
--- append pays next to nothing for it.
+-- Ids begin with their time, so a few block ranges are read for a lookup, and the index costs an
+-- append almost nothing.
 create index outbox_event on chapar.outbox using brin (event_id) with (pages_per_range = 16);
 create index outbox_correlation on chapar.outbox using brin (correlation_id) with (pages_per_range = 16);
 call chapar.protect('chapar.outbox');
 
--- Published long ago, and out of the relay's way until an archive takes it.
+-- Published rows past their retention in the outbox, kept until an archive takes them.
 create table chapar.outbox_held (like chapar.outbox including defaults) partition by range (seq);
 alter table chapar.outbox_held add primary key (seq);
 call chapar.protect('chapar.outbox_held');
@@ -150,8 +149,8 @@ create table chapar.outbox_partitions (
 );
 grant select on chapar.outbox_partitions to chapar_app;
 
--- Rows that could not be published, and the rows of their keys behind them. Only the first of a
--- key, the head, is looked at.
+-- Rows that could not be published, and the later rows of their keys. Only the first row of a key,
+-- the head, is retried.
 create table chapar.outbox_parked (
     seq             bigint primary key,
     shard           smallint not null,
@@ -172,7 +171,7 @@ create index outbox_parked_quarantine on chapar.outbox_parked (quarantined_at)
     where quarantined_at is not null;
 call chapar.protect('chapar.outbox_parked');
 
--- The last sequence number of each subject of a key, where the order over topics is stamped.
+-- The last sequence number of each subject of a key, where order across topics is stamped.
 create table chapar.key_marks (
     ordering_key text collate "C" not null,
     topic        text collate "C" not null,
@@ -181,8 +180,8 @@ create table chapar.key_marks (
 );
 grant select, insert, update, delete on chapar.key_marks to chapar_engine;
 
--- How far the marks of a shard are written: all that lies behind this cursor. What has been passed
--- since is found out from the rows. A row per version, for the reason that tracks have.
+-- The cursor up to which the marks of a shard are written. Marks of later rows are gathered from
+-- the rows. One row per version, for the same reason as in tracks.
 create table chapar.marked (
     shard   smallint not null,
     version bigint not null,
@@ -191,8 +190,8 @@ create table chapar.marked (
 );
 grant select, insert, delete on chapar.marked to chapar_engine;
 
--- The engine makes and moves partitions, so they are its own. Row-level security is forced on it
--- like on anybody, also on a partition that is asked directly.
+-- The engine creates and moves partitions, so it owns them. Row-level security is forced on the
+-- owner, and on partitions that are queried directly.
 grant create on schema chapar to chapar_engine;
 alter table chapar.outbox owner to chapar_engine;
 alter table chapar.outbox_held owner to chapar_engine;
@@ -215,7 +214,7 @@ end
 $$;
 call chapar.add_outbox_partition(1, 1000001);
 
--- An append never fails for want of a partition: what no other takes lies here, and stays.
+-- The default partition: an append never fails for lack of a partition. Its rows stay here.
 create table chapar.outbox_rest partition of chapar.outbox default;
 alter table chapar.outbox_rest enable row level security;
 alter table chapar.outbox_rest force row level security;
@@ -235,7 +234,7 @@ begin
         return 0;
     end if;
     if last >= upper then
-        -- Too late for what is in the rest already; begin well ahead of it.
+        -- Rows are in the default partition already; begin well ahead of them.
         start := last + greatest(rows_per_partition / 10, 10000);
     end if;
     call chapar.add_outbox_partition(start, start + rows_per_partition);
@@ -243,8 +242,8 @@ begin
 end
 $$;
 
--- Moves the oldest partition out of the outbox, if all of it was published and its last row is
--- older than `keep`; returns its name. Where nothing may move, nothing is locked.
+-- Moves the oldest partition out of the outbox if all its rows are published and its last row is
+-- older than `keep`; returns its name. If nothing can be moved, nothing is locked.
 create function chapar.move_out_outbox(floor_seq bigint, keep interval) returns text
 language plpgsql
 set lock_timeout = '2s'
@@ -265,7 +264,7 @@ begin
     if not free then
         return null;
     end if;
-    -- Waits for whoever still writes into it, so that the second look sees everything.
+    -- Waits for transactions that still write to it, so that the second check sees all rows.
     execute format('lock table chapar.%I in access exclusive mode', oldest.name);
     execute format('select coalesce((select written_at < clock_timestamp() - $1 from chapar.outbox
                                      where seq >= %1$s and seq < %2$s order by seq desc limit 1), true)
@@ -284,11 +283,11 @@ begin
 end
 $$;
 
--- What the relay has to look at: the sequence, an id of its own, then what is visible, in
--- this order. A transaction that is not over has an id below this one or will have a number
--- above this one, because an append takes its id before its number. The sequence once more, as
--- `top`: what is visible has no number above that. Nothing comes back if there is nothing new
--- since `seen`.
+-- The window of a relay's poll: the sequence's last value, a transaction id of its own, then the
+-- snapshot, in this order. A transaction that is still running has an id below this one or will
+-- take a number above that value, because an append takes its id before its number. `top` is the
+-- sequence's value afterwards: no visible row has a higher number. Returns no row if there is
+-- nothing new since `seen`.
 create function chapar.open_window(
     seen pg_snapshot, seen_xid xid8, seen_seq bigint, floor_seq bigint, shards smallint[]
 ) returns table (seq bigint, xid xid8, snapshot pg_snapshot, top bigint)
@@ -305,7 +304,7 @@ begin
     ) then
         return;
     end if;
-    -- A sequence that was never asked says 1 and means 0.
+    -- A sequence that was never used reports 1 and means 0.
     open_window.seq := (select case when s.is_called then s.last_value else 0 end from chapar.outbox_seq s);
     open_window.xid := pg_current_xact_id();
     open_window.snapshot := pg_current_snapshot();
@@ -314,10 +313,10 @@ begin
 end
 $$;
 
--- The transactions that were running at a look and whose rows can be seen by now. It goes from
--- each id to the next one that has written anything, which one index answers whatever the planner
--- believes: asked for rows of certain transactions, it may read all rows instead, and does so at
--- each look for as long as any transaction stays open on the server.
+-- The transactions that were running at the last poll and whose rows are visible now. It asks one
+-- index for the next transaction that has written anything, starting from each running id. The
+-- planner must not choose: asked for rows of certain transactions, it may read all rows instead, at
+-- each poll for as long as any transaction stays open on the server.
 create function chapar.come_late(seen pg_snapshot, seen_xid xid8, floor_seq bigint) returns setof xid8
 language plpgsql stable
 as $$
@@ -327,7 +326,7 @@ declare
     written xid8;
 begin
     for running in select pg_snapshot_xip(come_late.seen) loop
-        -- Nothing was written from the last one asked for up to this.
+        -- No row was written between the last id asked for and this one.
         continue when written > running;
         written := (select o.xid from chapar.outbox o where o.seq > come_late.floor_seq and o.xid >= running
                     order by o.xid limit 1);
@@ -347,9 +346,9 @@ begin
 end
 $$;
 
--- Between which numbers their rows lie, up to the last number that was given out at that look:
--- above `after`, and not above `upto`. Looked at behind the snapshot of a window, it covers all
--- that the window can see.
+-- The range of numbers of their rows, up to the last number assigned at that poll: above `after`,
+-- and not above `upto`. Called after the snapshot of a window, it covers all rows that the window
+-- can see.
 create function chapar.late_span(
     seen pg_snapshot, seen_xid xid8, seen_seq bigint, floor_seq bigint, out after bigint, out upto bigint
 )
@@ -359,7 +358,7 @@ declare
     late constant xid8[] := array(select chapar.come_late(seen, seen_xid, floor_seq));
 begin
     if cardinality(late) > 0 then
-        -- The planner would look for the least and the greatest number from either end.
+        -- `offset 0` keeps the planner from searching the minimum and the maximum from either end.
         select min(o.seq) - 1, max(o.seq) into after, upto
         from (select o.seq from chapar.outbox o where o.seq > floor_seq and o.xid = any(late) offset 0) o
         where o.seq <= seen_seq;
@@ -369,7 +368,7 @@ begin
 end
 $$;
 
--- What is committed and neither published nor parked.
+-- Committed rows that are neither published nor parked.
 create view chapar.outbox_waiting as
 select o.seq, o.shard, o.tenant, o.topic, o.written_at
 from chapar.outbox o
@@ -428,8 +427,8 @@ create table chapar.dead_letters (
     blocks_key       boolean not null
 );
 create index dead_letters_open on chapar.dead_letters (consumer, ordering_key) where status <> 'closed';
--- One letter per consumer and place: a crash between the letter and the acknowledgement
--- must not write it twice.
+-- One letter per consumer and position: a crash between the letter and the acknowledgement must not
+-- write it twice.
 create unique index dead_letters_place on chapar.dead_letters (consumer, log_partition, log_offset);
 call chapar.protect('chapar.dead_letters');
 
@@ -539,8 +538,8 @@ create table chapar.effects (
 create index effects_due on chapar.effects (due_at) where status = 'pending';
 call chapar.protect('chapar.effects');
 
--- The transport that needs no broker. The row of a partition's head is locked until commit,
--- so offsets become visible in their own order and a reader never overtakes a late one.
+-- The transport without a broker. The row of a partition's head is locked until commit, so offsets
+-- become visible in order and a reader never overtakes a late commit.
 create table chapar.log_heads (
     log_partition integer primary key,
     next_offset   bigint not null default 1
@@ -601,7 +600,7 @@ $$;
 create trigger audit_log_append_only before update or delete or truncate on chapar.audit_log
     execute function chapar.refuse_change();
 
--- The shard of a key. The library computes the same: both sides must agree for ever.
+-- The shard of a key. The library computes the same; neither may ever change.
 create function chapar.shard(ordering_key text) returns smallint
 language sql immutable parallel safe
 return (get_byte(sha256(convert_to(ordering_key, 'UTF8')), 0) % 64)::smallint;
@@ -609,9 +608,9 @@ return (get_byte(sha256(convert_to(ordering_key, 'UTF8')), 0) % 64)::smallint;
 -- Appends one event inside the caller's transaction and returns its id, or the id of the
 -- first event with the same idempotency key and payload.
 --
--- The lock on the key comes before the sequence number: two transactions of one key get their
--- numbers in the order in which they commit. Each statement of this function has a snapshot of
--- its own, so it sees what the transaction it waited for has written.
+-- The lock on the key is taken before the sequence number: two transactions of one key get their
+-- numbers in commit order. Each statement of this function has its own snapshot, so it sees what
+-- the transaction it waited for has written.
 create function chapar.append(
     event_id text, tenant text, topic text, ordering_key text, shard smallint,
     aggregate_type text, aggregate_id text, idempotency_key text, payload_hash bytea,
@@ -619,7 +618,7 @@ create function chapar.append(
     shard_is_locked boolean default false
 ) returns text
 language plpgsql
--- A key that somebody holds for long is an error that says "try again", not a hang.
+-- A key that another transaction holds for long gives a retryable error instead of a hang.
 set lock_timeout = '5s'
 as $$
 #variable_conflict use_column
@@ -627,10 +626,10 @@ declare
     first_id   text;
     first_hash bytea;
 begin
-    -- The id before the number: see chapar.open_window.
+    -- The transaction id is taken before the number: see chapar.open_window.
     perform pg_current_xact_id();
     if append.ordering_key is not null and not append.shard_is_locked then
-        -- Shared, so that only a batch of very many keys, which locks whole shards, is waited for.
+        -- Shared, so that it only waits for a batch with very many keys, which locks whole shards.
         perform pg_advisory_xact_lock_shared(7526764, append.shard);
         perform pg_advisory_xact_lock(hashtextextended(append.ordering_key, 0));
     end if;
@@ -670,7 +669,7 @@ return encode(
                 from 1 for 6),
         52, 1), 53, 1), 'hex')::uuid::text;
 
--- The door for every language: emits an event inside the caller's transaction.
+-- The entry point for every language: emits an event inside the caller's transaction.
 --
 --   select chapar.emit('melmastoon.reservation.booking.confirmed.v1',
 --                      tenant => 'acme', key => 'res_1', payload => '{"reservationId": "res_1"}',

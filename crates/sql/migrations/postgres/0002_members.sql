@@ -1,5 +1,5 @@
--- The processes of a subscription, whether they own a partition yet or not: a joiner is counted
--- when the others work out their fair share.
+-- The processes of a subscription, with or without a partition: a new member counts when the others
+-- compute their fair share.
 create table chapar.members (
     subscription text not null,
     owner        text not null,

@@ -1,6 +1,6 @@
--- How far a consumer has come with a key, on each line that numbers count on: a topic with the
--- relay's stamps, or the versions of an aggregate. These rows do not expire: they tell an old
--- event from a new one when the inbox has long forgotten it.
+-- Marks: how far a consumer has come with a key, on each line that numbers count on (a topic with
+-- the relay's stamps, or the versions of an aggregate). These rows do not expire: they distinguish
+-- an old event from a new one after the inbox has forgotten it.
 create table chapar.inbox_marks (
     consumer     text not null,
     tenant       text not null,
@@ -11,7 +11,7 @@ create table chapar.inbox_marks (
 );
 call chapar.protect('chapar.inbox_marks');
 
--- Numbers behind a mark that were left out, and may still come.
+-- Holes: numbers before a mark that were left out and may still arrive.
 create table chapar.inbox_holes (
     consumer     text not null,
     tenant       text not null,
@@ -23,8 +23,8 @@ create table chapar.inbox_holes (
 );
 call chapar.protect('chapar.inbox_holes');
 
--- Where a consumer came in on a topic: what the relay has numbered lower is older than its
--- subscription, and not waited for.
+-- Where a consumer started on a topic: lower numbers are older than its subscription, and not
+-- waited for.
 create table chapar.inbox_floors (
     consumer  text not null,
     topic     text not null,
@@ -34,7 +34,7 @@ create table chapar.inbox_floors (
 );
 grant select, insert, update, delete on chapar.inbox_floors to chapar_engine;
 
--- Intents that a consumer has carried out, and what it answered.
+-- Intents that a consumer has applied, and its responses.
 create table chapar.inbox_intents (
     consumer        text not null,
     tenant          text not null,
@@ -47,7 +47,7 @@ create table chapar.inbox_intents (
 create index inbox_intents_age on chapar.inbox_intents (created_at);
 call chapar.protect('chapar.inbox_intents');
 
--- Consumers that are to rest until somebody lets them go on.
+-- Consumers that an operator has paused.
 create table chapar.pauses (
     consumer  text primary key,
     reason    text not null,

@@ -1,11 +1,11 @@
--- What operators do with dead letters: classes and fixes, edits, replays in runs, and the note with
--- which a letter is closed.
+-- Triage of dead letters: classes and fixes, edits, replay runs, and the note with which a letter
+-- is closed.
 alter table chapar.dead_letters
     add column class          text,
-    -- Why it may be replayed now, where its class asks for a fix.
+    -- The recorded fix, if its class requires one for a replay.
     add column fix            text,
     add column fixed          boolean not null default false,
-    -- What is delivered instead of the original, which stays.
+    -- The edited message, delivered instead of the original, which is kept.
     add column edited_headers text,
     add column edited_body    bytea,
     add column edited_by      text,
@@ -15,9 +15,10 @@ alter table chapar.dead_letters
     add column note           text,
     add column closed_by      text,
     add column closed_at      timestamptz,
-    -- A letter leaves the store only after it has been exported.
+    -- A letter is deleted only after it has been exported.
     add column exported_at    timestamptz;
--- Bodies lie beside the table: a change of status does not copy them, and a count does not read them.
+-- Bodies are stored out of line: a change of status does not copy them, and a count does not read
+-- them.
 alter table chapar.dead_letters set (toast_tuple_target = 128);
 
 set local role chapar_engine;
@@ -34,8 +35,9 @@ create index dead_letters_asked on chapar.dead_letters (consumer, id) where stat
 create index dead_letters_run on chapar.dead_letters (run, status) where run is not null;
 create index dead_letters_closed on chapar.dead_letters (closed_at, id) where status = 'closed';
 
--- Failures of one consumer, topic and kind that differ only in numbers, ids and quoted values. The
--- shape is the error without those, so it says nothing about a tenant. Rows are never changed.
+-- Groups: failures of one consumer, topic and kind that differ only in numbers, ids and quoted
+-- values. The shape is the error without those, so it reveals nothing about a tenant. Rows are
+-- never updated.
 create table chapar.dead_letter_groups (
     fingerprint text primary key,
     consumer    text not null,
@@ -45,7 +47,7 @@ create table chapar.dead_letter_groups (
 );
 grant select, insert on chapar.dead_letter_groups to chapar_engine;
 
--- A letter without its group would be found by no filter, so none can be.
+-- A letter without its group would match no filter, so the group is inserted with it.
 create function chapar.group_dead_letter() returns trigger
 language plpgsql
 security definer set search_path = pg_catalog
@@ -66,8 +68,8 @@ select fingerprint, consumer, topic, kind, left(error, 500) from chapar.dead_let
 on conflict do nothing;
 reset role;
 
--- Replays of many letters. The cursor moves in the transaction that asks for them, so that a run
--- that was stopped goes on where it was, and asks for none twice.
+-- Replays of many letters. The cursor moves in the transaction that requests them, so a stopped run
+-- resumes where it was and requests none twice.
 create table chapar.replay_runs (
     id           text primary key,
     actor        text not null,
@@ -84,7 +86,7 @@ create table chapar.replay_runs (
 );
 grant select, insert, update on chapar.replay_runs to chapar_engine;
 
--- Letters of which the broker is still to get a copy, for whoever reads dead letters there.
+-- Letters that are still to be copied to the broker.
 create table chapar.dead_letter_copies (
     letter text primary key
 );

@@ -1,4 +1,4 @@
--- What consumers have declared of themselves, for whoever decides about them from outside.
+-- What consumers declare about themselves, for operator commands.
 create table chapar.consumers (
     consumer    text primary key,
     service     text not null,
@@ -7,7 +7,7 @@ create table chapar.consumers (
 );
 grant select, insert, update, delete on chapar.consumers to chapar_engine;
 
--- The timers that a program handles, and what it does when they fire.
+-- The timers that a program handles, and what happens when they fire.
 create table chapar.saga_timers (
     saga        text not null,
     name        text not null,
@@ -18,18 +18,18 @@ create table chapar.saga_timers (
 );
 grant select, insert, update, delete on chapar.saga_timers to chapar_engine;
 
--- Following a story through the boxes.
+-- Indexes for tracing a correlation.
 create index sagas_correlation on chapar.sagas (correlation_id);
 create index dead_letters_event on chapar.dead_letters (event_id);
 
 -- Read models: documents by key, kept by a consumer of the same name. A build is a generation of
--- the documents; the one that is served is named here, and another may be under way.
+-- the documents; the served one is named here, and another may be in progress.
 create table chapar.projections (
     projection     text primary key,
     build          bigint not null default 1,
     snapshot_every bigint not null,
-    -- What somebody has asked for: nothing, 'rebuild', 'tail' (from the last snapshot) or
-    -- 'game-day'; and the process that is at it, until when it must have said so again.
+    -- The requested work: none, 'rebuild', 'tail' (from the last snapshot) or 'game-day'; and the
+    -- process that does it, with the deadline of its next heartbeat.
     wanted         text,
     asked_by       text,
     reason         text,
@@ -67,7 +67,7 @@ create table chapar.projection_marks (
 );
 grant select, insert, update, delete on chapar.projection_marks to chapar_app, chapar_engine;
 
--- What was applied since the last snapshot.
+-- Events applied since the last snapshot.
 create table chapar.projection_tail (
     projection    text not null,
     event_id      text not null,
@@ -77,7 +77,7 @@ create table chapar.projection_tail (
 );
 grant select, insert, update, delete on chapar.projection_tail to chapar_app, chapar_engine;
 
--- The last snapshot of each: its documents are the build 0.
+-- The last snapshot of each read model: its documents are build 0.
 create table chapar.projection_snapshots (
     projection text primary key,
     events     bigint not null,
@@ -87,7 +87,7 @@ create table chapar.projection_snapshots (
 );
 grant select, insert, update, delete on chapar.projection_snapshots to chapar_engine;
 
--- What is served, for whoever asks by SQL.
+-- The served documents, for queries by SQL.
 create view chapar.read_models with (security_invoker = true) as
 select r.projection, r.tenant, r.key, r.doc
 from chapar.projection_rows r join chapar.projections p

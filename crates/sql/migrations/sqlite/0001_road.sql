@@ -1,8 +1,8 @@
--- The road an event takes, from the outbox to the inbox and the boxes beside it.
+-- The path of an event: outbox, log, inbox, dead letters, parked and stashed events.
 --
--- The same tables as on PostgreSQL. Times are microseconds since 1970. SQLite has one writer
--- at a time, so a sequence number is also the order of commits; and it has no row-level
--- security, so tenants are apart only by what the code asks for.
+-- The same tables as on PostgreSQL. Times are microseconds since 1970. SQLite has one writer at a
+-- time, so a sequence number is also the order of commits; it has no row-level security, so tenants
+-- are separated only by the statements.
 create table chapar_settings (
     name  text primary key,
     value text not null

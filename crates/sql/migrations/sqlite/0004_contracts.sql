@@ -1,5 +1,5 @@
--- Who reads which topic, and since when nobody does: a version of an event is retired only after
--- a week in which no subscription was attached to it.
+-- The readers of each topic, and when each was last active: a version of an event is retired only
+-- after a week without an active subscription.
 create table chapar_topic_readers (
     topic        text not null,
     subscription text not null,
@@ -9,7 +9,7 @@ create table chapar_topic_readers (
     primary key (topic, subscription)
 ) strict, without rowid;
 
--- The consumers that have gone over from a topic to the version after it, each recorded once.
+-- The consumers that have cut over from a topic to the next version, each recorded once.
 create table chapar_cutovers (
     topic       text not null,
     service     text not null,

@@ -1,6 +1,6 @@
--- How far a consumer has come with a key, on each line that numbers count on: a topic with the
--- relay's stamps, or the versions of an aggregate. These rows do not expire: they tell an old
--- event from a new one when the inbox has long forgotten it.
+-- Marks: how far a consumer has come with a key, on each line that numbers count on (a topic with
+-- the relay's stamps, or the versions of an aggregate). These rows do not expire: they distinguish
+-- an old event from a new one after the inbox has forgotten it.
 create table chapar_inbox_marks (
     consumer     text not null,
     tenant       text not null,
@@ -10,7 +10,7 @@ create table chapar_inbox_marks (
     primary key (consumer, tenant, ordering_key, line)
 ) strict, without rowid;
 
--- Numbers behind a mark that were left out, and may still come.
+-- Holes: numbers before a mark that were left out and may still arrive.
 create table chapar_inbox_holes (
     consumer     text not null,
     tenant       text not null,
@@ -21,8 +21,8 @@ create table chapar_inbox_holes (
     primary key (consumer, tenant, ordering_key, line, low)
 ) strict, without rowid;
 
--- Where a consumer came in on a topic: what the relay has numbered lower is older than its
--- subscription, and not waited for.
+-- Where a consumer started on a topic: lower numbers are older than its subscription, and not
+-- waited for.
 create table chapar_inbox_floors (
     consumer  text not null,
     topic     text not null,
@@ -31,7 +31,7 @@ create table chapar_inbox_floors (
     primary key (consumer, topic)
 ) strict, without rowid;
 
--- Intents that a consumer has carried out, and what it answered.
+-- Intents that a consumer has applied, and its responses.
 create table chapar_inbox_intents (
     consumer        text not null,
     tenant          text not null,
@@ -43,7 +43,7 @@ create table chapar_inbox_intents (
 ) strict, without rowid;
 create index chapar_inbox_intents_age on chapar_inbox_intents (created_at);
 
--- Consumers that are to rest until somebody lets them go on.
+-- Consumers that an operator has paused.
 create table chapar_pauses (
     consumer  text primary key,
     reason    text not null,

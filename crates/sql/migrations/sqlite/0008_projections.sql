@@ -1,4 +1,4 @@
--- What consumers have declared of themselves, for whoever decides about them from outside.
+-- What consumers declare about themselves, for operator commands.
 create table chapar_consumers (
     consumer    text primary key,
     service     text not null,
@@ -6,7 +6,7 @@ create table chapar_consumers (
     declared_at integer not null
 ) strict, without rowid;
 
--- The timers that a program handles, and what it does when they fire.
+-- The timers that a program handles, and what happens when they fire.
 create table chapar_saga_timers (
     saga        text not null,
     name        text not null,
@@ -16,18 +16,18 @@ create table chapar_saga_timers (
     primary key (saga, name)
 ) strict, without rowid;
 
--- Following a story through the boxes.
+-- Indexes for tracing a correlation.
 create index chapar_sagas_correlation on chapar_sagas (correlation_id);
 create index chapar_dead_letters_event on chapar_dead_letters (event_id);
 
 -- Read models: documents by key, kept by a consumer of the same name. A build is a generation of
--- the documents; the one that is served is named here, and another may be under way.
+-- the documents; the served one is named here, and another may be in progress.
 create table chapar_projections (
     projection     text primary key,
     build          integer not null default 1,
     snapshot_every integer not null,
-    -- What somebody has asked for: nothing, 'rebuild', 'tail' (from the last snapshot) or
-    -- 'game-day'; and the process that is at it, until when it must have said so again.
+    -- The requested work: none, 'rebuild', 'tail' (from the last snapshot) or 'game-day'; and the
+    -- process that does it, with the deadline of its next heartbeat.
     wanted         text,
     asked_by       text,
     reason         text,
@@ -61,7 +61,7 @@ create table chapar_projection_marks (
     primary key (projection, log_partition)
 ) strict, without rowid;
 
--- What was applied since the last snapshot.
+-- Events applied since the last snapshot.
 create table chapar_projection_tail (
     projection    text not null,
     event_id      text not null,
@@ -70,7 +70,7 @@ create table chapar_projection_tail (
     primary key (projection, event_id)
 ) strict, without rowid;
 
--- The last snapshot of each: its documents are the build 0.
+-- The last snapshot of each read model: its documents are build 0.
 create table chapar_projection_snapshots (
     projection text primary key,
     events     integer not null,
@@ -79,7 +79,7 @@ create table chapar_projection_snapshots (
     taken_at   integer not null
 ) strict, without rowid;
 
--- What is served, for whoever asks by SQL.
+-- The served documents, for queries by SQL.
 create view chapar_read_models as
 select r.projection, r.tenant, r.key, r.doc
 from chapar_projection_rows r join chapar_projections p

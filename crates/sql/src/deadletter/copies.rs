@@ -1,4 +1,4 @@
-//! Letters of which a broker gets a copy.
+//! Dead letters that are to be copied to a broker.
 
 use super::{DeadLetter, letter, letters};
 use crate::conn::Conn;
@@ -6,7 +6,7 @@ use crate::error::StoreError;
 use crate::statement::Statement;
 
 impl Conn<'_> {
-    /// Notes, with the letter itself, that the broker is to get a copy of it.
+    /// Records, together with the letter, that a copy of it is to be published.
     pub async fn want_letter_copy(&mut self, id: &str) -> Result<(), StoreError> {
         static WANT: Statement = Statement::new(
             "insert into chapar.dead_letter_copies (letter) select id from chapar.dead_letters \
@@ -16,7 +16,7 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// The first letters of which the broker has no copy yet.
+    /// The oldest letters that have not been copied yet.
     pub async fn letters_to_copy(&mut self, limit: i64) -> Result<Vec<DeadLetter>, StoreError> {
         static TO_COPY: Statement = letters!(
             "0",
@@ -26,7 +26,7 @@ impl Conn<'_> {
         self.query(&TO_COPY, vec![limit.into()]).await?.iter().map(letter).collect()
     }
 
-    /// The broker has copies of these, or will never take them.
+    /// These letters are copied, or the broker refuses them for good.
     pub async fn letters_copied(&mut self, ids: Vec<String>) -> Result<(), StoreError> {
         static COPIED: Statement =
             Statement::new("delete from chapar.dead_letter_copies where letter = any($1)");

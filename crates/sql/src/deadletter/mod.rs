@@ -16,7 +16,7 @@ use crate::value::Row;
 pub use runs::ReplayRun;
 pub use triage::{LetterCount, LetterCursor, LetterFilter, LetterGroup};
 
-/// An event that failed for good, on its way into the box.
+/// An event that failed for good, to be stored as a dead letter.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct NewDeadLetter {
@@ -27,7 +27,7 @@ pub struct NewDeadLetter {
     pub attempts: u32,
     pub first_failed_at: Timestamp,
     pub last_failed_at: Timestamp,
-    /// The followers of its key wait behind it.
+    /// Whether the followers of its key are parked behind it.
     pub blocks_key: bool,
 }
 
@@ -38,21 +38,21 @@ pub struct LetterFailure {
     pub kind: String,
     /// The error with its causes.
     pub error: String,
-    /// The error without what differs from one event to the next.
+    /// The error without the parts that vary between events.
     pub shape: String,
-    /// The group it belongs to.
+    /// The fingerprint of its group.
     pub fingerprint: String,
-    /// What is behind it, where the kind says so.
+    /// The class, if it follows from the kind.
     pub class: Option<String>,
 }
 
-/// An event in the box, or one that was.
+/// A dead letter, open or closed.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct DeadLetter {
     pub id: String,
     pub consumer: String,
-    /// The event as it came.
+    /// The event as it arrived.
     pub arrival: Arrival,
     pub kind: String,
     pub error: String,
@@ -60,17 +60,17 @@ pub struct DeadLetter {
     pub attempts: i64,
     pub first_failed_at: Timestamp,
     pub last_failed_at: Timestamp,
-    /// `open`, `replay` while its consumer is asked to try again, `closed`.
+    /// `open`, `replay` while a replay is requested, `closed`.
     pub status: String,
-    /// How many events of its key wait behind it.
+    /// How many events of its key are parked behind it.
     pub followers: i64,
     pub blocks_key: bool,
     pub class: Option<String>,
-    /// Why it may be replayed now, where its class asks for that.
+    /// The recorded fix, if its class requires one for a replay.
     pub fix: Option<String>,
-    /// What is delivered instead of the original.
+    /// The edited message, delivered instead of the original.
     pub edited: Option<EditedLetter>,
-    /// The last run that asked for its replay.
+    /// The last run that requested its replay.
     pub run: Option<String>,
     /// `applied`, `quarantined` or `deleted`, once it is closed.
     pub outcome: Option<String>,
@@ -79,7 +79,7 @@ pub struct DeadLetter {
     pub closed_at: Option<Timestamp>,
 }
 
-/// What somebody made of an event that failed.
+/// The edited form of a failed event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct EditedLetter {
@@ -89,7 +89,7 @@ pub struct EditedLetter {
     pub at: Timestamp,
 }
 
-/// A follower that waits behind a dead letter of its key.
+/// A follower parked behind a dead letter of its key.
 #[derive(Debug, Clone)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct Parked {
@@ -97,7 +97,7 @@ pub struct Parked {
     pub arrival: Arrival,
 }
 
-/// The columns that [`letter`] reads, with how the followers are counted.
+/// The columns that [`letter`] reads, with the expression that counts the followers.
 macro_rules! letters {
     ($followers:literal, $rest:literal) => {
         Statement::new(concat!(
@@ -120,7 +120,7 @@ macro_rules! letters {
 use letters;
 
 impl Conn<'_> {
-    /// Puts an event into the box; doing it again for the same place changes nothing.
+    /// Stores a dead letter; storing it again for the same position changes nothing.
     pub async fn bury(&mut self, letter: &NewDeadLetter) -> Result<(), StoreError> {
         static BURY: Statement = Statement::new(
             "insert into chapar.dead_letters (id, consumer, event_id, tenant, topic, log_partition, \
@@ -147,7 +147,7 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// Which of these keys of a consumer wait behind a dead letter or behind parked followers.
+    /// Which of these keys of a consumer are parked, by a dead letter or by parked followers.
     pub async fn blocked_keys(
         &mut self,
         consumer: &str,
@@ -163,7 +163,7 @@ impl Conn<'_> {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// Which of these keys of a consumer have an open dead letter that does not hold them back.
+    /// Which of these keys of a consumer have an open dead letter that does not park them.
     pub async fn flagged_keys(
         &mut self,
         consumer: &str,
@@ -191,9 +191,9 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// The newest open dead letters of all consumers, with how many followers wait.
+    /// The newest open dead letters of all consumers, with the number of followers.
     pub async fn open_dead_letters(&mut self, limit: i64) -> Result<Vec<DeadLetter>, StoreError> {
-        // Chosen by id first: sorting all open letters would carry their bodies along.
+        // Selected by id first: sorting all open letters would read their bodies too.
         static OPEN: Statement = letters!(
             "where id in (select id from chapar.dead_letters where status <> 'closed' \
              order by last_failed_at desc, id desc limit $1) order by last_failed_at desc, id desc"
@@ -202,7 +202,7 @@ impl Conn<'_> {
         rows.iter().map(letter).collect()
     }
 
-    /// The dead letters of a consumer that somebody asked to be delivered again.
+    /// The dead letters of a consumer for which a replay was requested.
     pub async fn replay_requests(
         &mut self,
         consumer: &str,
@@ -214,7 +214,7 @@ impl Conn<'_> {
         rows.iter().map(letter).collect()
     }
 
-    /// Closes dead letters, because their events have been applied.
+    /// Closes dead letters whose events have been applied.
     pub async fn close_applied_letters(&mut self, ids: Vec<String>) -> Result<(), StoreError> {
         static CLOSE: Statement = Statement::new(
             "update chapar.dead_letters set status = 'closed', outcome = 'applied', \
@@ -226,8 +226,8 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// Puts a dead letter back into the box, because its replay failed. A fix that did not help
-    /// is none.
+    /// Reopens a dead letter whose replay failed. Its recorded fix is removed, since it did not
+    /// help.
     pub async fn reopen_dead_letter(
         &mut self,
         id: &str,
@@ -275,7 +275,7 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// The parked keys of a consumer whose dead letter is closed: their turn has come.
+    /// The parked keys of a consumer whose dead letter is closed, so that they can be applied.
     pub async fn released_keys(
         &mut self,
         consumer: &str,
@@ -306,7 +306,7 @@ impl Conn<'_> {
         rows.first().map(parked).transpose()
     }
 
-    /// Removes a parked follower, because it has been applied or has become a letter itself.
+    /// Removes a parked follower that has been applied or has become a dead letter itself.
     pub async fn unpark(&mut self, id: i64) -> Result<(), StoreError> {
         static UNPARK: Statement = Statement::new("delete from chapar.parked where id = $1");
         self.run(&UNPARK, vec![id.into()]).await?;
@@ -315,7 +315,7 @@ impl Conn<'_> {
 }
 
 impl DeadLetter {
-    /// What its consumer gets: the event as it came, or as somebody has edited it.
+    /// What its consumer gets: the original event, or the edited one.
     pub fn to_deliver(&self) -> Arrival {
         let mut arrival = self.arrival.clone();
         if let Some(edited) = &self.edited {

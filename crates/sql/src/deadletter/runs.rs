@@ -1,4 +1,4 @@
-//! Replays of many letters, which can be stopped and taken up again.
+//! Replay runs: replays of many letters, which can be stopped and resumed.
 
 use jiff::Timestamp;
 
@@ -8,7 +8,7 @@ use crate::error::StoreError;
 use crate::statement::Statement;
 use crate::value::Row;
 
-/// A replay of all letters that a filter meant when it began.
+/// A replay of all letters that matched a filter when it began.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct ReplayRun {
@@ -16,19 +16,20 @@ pub struct ReplayRun {
     pub actor: String,
     pub reason: String,
     pub filter: LetterFilter,
-    /// Also what the inbox may have forgotten.
+    /// Whether letters older than the inbox's retention are included.
     pub reapply: bool,
     pub started_at: Timestamp,
     pub cursor: LetterCursor,
-    /// How many letters it has asked for.
+    /// How many replays it has requested.
     pub asked: i64,
-    /// How many it passed over, because of their class or age, or because they were asked for.
+    /// How many letters it skipped, because of their class or age, or because a replay was already
+    /// requested.
     pub refused: i64,
     pub finished_at: Option<Timestamp>,
 }
 
 impl Conn<'_> {
-    /// Writes down a run that is about to begin.
+    /// Stores a new run.
     pub async fn begin_replay_run(&mut self, run: &ReplayRun) -> Result<(), StoreError> {
         static BEGIN: Statement = Statement::new(
             "insert into chapar.replay_runs (id, actor, reason, selection, reapply, started_at, \
@@ -51,8 +52,8 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// A run, locked until the end of the transaction, so that two processes that go on with it
-    /// take turns.
+    /// A run, locked until the end of the transaction, so that two processes that resume it take
+    /// turns.
     pub async fn replay_run(&mut self, id: &str) -> Result<Option<ReplayRun>, StoreError> {
         static ONE: Statement = Statement::new(
             "select id, actor, reason, selection, reapply, started_at, cursor_group, cursor_at, \
@@ -61,7 +62,7 @@ impl Conn<'_> {
         self.query(&ONE, vec![id.into()]).await?.first().map(run).transpose()
     }
 
-    /// Writes down how far a run is.
+    /// Stores the progress of a run.
     pub async fn move_replay_run(&mut self, run: &ReplayRun) -> Result<(), StoreError> {
         static MOVE: Statement = Statement::new(
             "update chapar.replay_runs set cursor_group = $2, cursor_at = $3, cursor_id = $4, \
@@ -80,8 +81,8 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// Of the letters of a run, how many wait for their consumer, how many it has applied, and how
-    /// many are back in the box.
+    /// Of the letters of a run, how many wait for their consumer, how many were applied, and how
+    /// many are open again.
     pub async fn replay_run_outcome(&mut self, id: &str) -> Result<(i64, i64, i64), StoreError> {
         static OUTCOME: Statement = Statement::new(
             "select count(*) filter (where status = 'replay'), \

@@ -1,8 +1,8 @@
-//! What operators look for among the dead letters, and what they do with them.
+//! Queries and actions of operators on dead letters.
 //!
 //! Consumer, topic, kind and error are the same for all letters of a group. A filter first finds
-//! the groups, of which there are few, and then reads indexes that begin with them, so that it
-//! takes no longer among a million letters.
+//! the groups, of which there are few, and then reads indexes that begin with the group, so that it
+//! stays fast among a million letters.
 
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use crate::statement::Statement;
 use crate::store::Backend;
 use crate::value::Value;
 
-/// Which open dead letters are meant. What is not set lets everything pass.
+/// A filter on open dead letters. An unset field matches everything.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LetterFilter {
@@ -36,7 +36,7 @@ pub struct LetterFilter {
     /// Of a kind of failure.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// A part of the shape of the error, in whatever case.
+    /// A part of the error's shape, ignoring case.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
     /// Of a class.
@@ -50,7 +50,7 @@ pub struct LetterFilter {
     pub until: Option<Timestamp>,
 }
 
-/// Letters that failed alike.
+/// Letters with the same fingerprint.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct LetterGroup {
@@ -58,9 +58,9 @@ pub struct LetterGroup {
     pub consumer: String,
     pub topic: String,
     pub kind: String,
-    /// How many are in the box.
+    /// How many are open, including those with a requested replay.
     pub letters: i64,
-    /// Of those, how many are asked to be replayed.
+    /// Of those, how many have a requested replay.
     pub asked: i64,
     pub first_failed_at: Timestamp,
     pub last_failed_at: Timestamp,
@@ -74,24 +74,24 @@ pub struct LetterGroup {
     pub error: String,
 }
 
-/// How many letters of a filter are alike in what decides on a replay.
+/// Letters of a filter, counted by what decides on a replay.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub struct LetterCount {
     pub status: String,
     pub class: Option<String>,
     pub fixed: bool,
-    /// The inbox still remembers whether its event was applied.
+    /// Whether the inbox still remembers if its event was applied.
     pub remembered: bool,
     pub letters: i64,
 }
 
-/// How far somebody has gone through the letters of a filter, group by group, oldest first.
+/// The progress through the letters of a filter, group by group, oldest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LetterCursor {
     /// The group.
     pub group: String,
-    /// When the last letter had failed.
+    /// When the last letter failed.
     pub at: Timestamp,
     /// The last letter.
     pub id: String,
@@ -109,7 +109,7 @@ impl LetterFilter {
         LetterFilter { ids: vec![id.into()], ..LetterFilter::default() }
     }
 
-    /// Whether it lets every letter pass.
+    /// Whether it matches every letter.
     pub fn is_empty(&self) -> bool {
         *self == LetterFilter::default()
     }
@@ -133,7 +133,7 @@ fn text(field: &Option<String>) -> Value {
 }
 
 impl Conn<'_> {
-    /// The groups that a filter means, sorted.
+    /// The groups that match a filter, sorted.
     pub async fn letter_groups_of(
         &mut self,
         filter: &LetterFilter,
@@ -160,13 +160,13 @@ impl Conn<'_> {
             .iter()
             .map(|row| row.get(0))
             .collect::<Result<_, StoreError>>()?;
-        // A database sorts by its own rules, and a cursor compares by ours.
+        // The database's collation may differ from Rust's order, by which the cursor compares.
         groups.sort();
         Ok(groups)
     }
 
-    /// The newest letters of a filter that failed before `before`, which names the last of the
-    /// page before.
+    /// The newest letters of a filter that failed before `before`, the last letter of the previous
+    /// page.
     pub async fn letters(
         &mut self,
         filter: &LetterFilter,
@@ -199,7 +199,7 @@ impl Conn<'_> {
              and (not $6 or fingerprint = any($7)) and ($8 = '' or class = $8) \
              order by last_failed_at desc, id desc limit $4",
         );
-        // Each group hands in its newest, straight from the index.
+        // Each group contributes its newest letters, straight from the index.
         const BY_GROUP_POSTGRES: &str = "select p.id from unnest($5::text[]) g cross join lateral ( \
              select d.id, d.last_failed_at from chapar.dead_letters d where d.status <> 'closed' \
              and d.fingerprint = g and d.last_failed_at >= $1 and d.last_failed_at <= $2 \
@@ -214,7 +214,7 @@ impl Conn<'_> {
              order by d.last_failed_at desc, d.id desc limit $4";
         let (at, id) = match before {
             Some((at, id)) if at < filter.until() => (at, id),
-            // Nothing of that moment itself: no id is smaller than the empty one.
+            // Nothing of that time itself: no id is smaller than the empty one.
             _ => (filter.until(), String::new()),
         };
         let mut args: Vec<Value> = vec![filter.since().into(), at.into(), id.into(), limit.into()];
@@ -252,7 +252,7 @@ impl Conn<'_> {
         self.query(&ONE, vec![id.into()]).await?.first().map(letter).transpose()
     }
 
-    /// The groups with the most letters, counted over those that a filter means.
+    /// The largest groups, counted over the letters that match a filter.
     pub async fn letter_groups(
         &mut self,
         filter: &LetterFilter,
@@ -317,7 +317,7 @@ impl Conn<'_> {
         Ok(found)
     }
 
-    /// What a filter means, counted by what decides on a replay.
+    /// The letters that match a filter, counted by what decides on a replay.
     pub async fn count_letters(
         &mut self,
         filter: &LetterFilter,
@@ -354,7 +354,7 @@ impl Conn<'_> {
         self.query(&COUNT, args).await?.iter().map(count).collect()
     }
 
-    /// The next open letters of a filter behind a cursor, which moves on; none at the end.
+    /// The next open letters of a filter after a cursor, which is advanced; none at the end.
     /// `groups` are those of the filter.
     pub async fn next_letters(
         &mut self,
@@ -373,7 +373,7 @@ impl Conn<'_> {
             "select id from chapar.dead_letters where status <> 'closed' and id = any($1)",
         );
         if !filter.ids.is_empty() {
-            // Sorted and taken in slices: the cursor's id is all that is needed.
+            // Sorted and taken in slices: the cursor needs only the last id.
             let mut ids = filter.ids.clone();
             ids.sort();
             ids.dedup();
@@ -410,8 +410,8 @@ impl Conn<'_> {
         Ok(found)
     }
 
-    /// Asks for letters to be delivered again, as far as their class allows it and, unless
-    /// `reapply`, the inbox remembers far enough; returns how many.
+    /// Requests replays, for letters whose class allows it and, unless `reapply`, that are within
+    /// the inbox's retention; returns how many.
     pub async fn ask_for_replay(
         &mut self,
         ids: Vec<String>,
@@ -427,7 +427,7 @@ impl Conn<'_> {
         self.run(&ASK, vec![ids.into(), run.into(), since.into()]).await
     }
 
-    /// Says what is behind letters, and whether it was mended; returns how many there were.
+    /// Classifies letters, with the recorded fix if there is one; returns how many.
     pub async fn classify_letters(
         &mut self,
         ids: Vec<String>,
@@ -442,8 +442,8 @@ impl Conn<'_> {
         self.run(&CLASSIFY, args).await
     }
 
-    /// Takes letters out of the box for good; their followers go on. With `erase` nothing of
-    /// the events stays but what they were called. Returns how many.
+    /// Closes letters for good; their followers go on. With `erase` only the names of the events
+    /// are kept. Returns how many.
     pub async fn give_up_letters(
         &mut self,
         ids: Vec<String>,
@@ -468,8 +468,8 @@ impl Conn<'_> {
         Ok(closed)
     }
 
-    /// Has another message delivered instead of a letter's own, which stays as it is. What could
-    /// not be read before gets its id and tenant. False if the letter is not open.
+    /// Replaces the message that a letter delivers; the original is kept. A message that could not
+    /// be decoded before gets its id and tenant. False if the letter is not open.
     pub async fn edit_letter(
         &mut self,
         id: &str,
@@ -495,7 +495,7 @@ impl Conn<'_> {
         Ok(self.run(&EDIT, args).await? == 1)
     }
 
-    /// How many events wait behind the open letters that a filter means.
+    /// How many events are parked behind the open letters that match a filter.
     pub async fn count_followers(&mut self, filter: &LetterFilter) -> Result<i64, StoreError> {
         static COUNT: Statement = Statement::new(
             "select count(*) from chapar.parked p where exists (select 1 from chapar.dead_letters d \

@@ -1,4 +1,4 @@
-//! Intents that a consumer has carried out, and what it answered.
+//! Intents that a consumer has applied, and its responses.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use crate::statement::Statement;
 
 impl Conn<'_> {
     /// Claims intents for a consumer, given as idempotency key and event; returns the keys that
-    /// nobody had claimed before. Somebody else's claim that is not committed yet is waited for.
+    /// were not claimed before. An uncommitted claim of another transaction is waited for.
     pub async fn take_intents(
         &mut self,
         consumer: &str,
@@ -28,7 +28,7 @@ impl Conn<'_> {
         if intents.is_empty() {
             return Ok(HashSet::new());
         }
-        // Sorted, so that two processes with overlapping batches wait in the same order.
+        // Sorted, so that two processes with overlapping batches lock in the same order.
         intents.sort_unstable();
         let mut claimed = HashSet::new();
         if let Conn::Postgres(conn) = self {
@@ -46,7 +46,7 @@ impl Conn<'_> {
         Ok(claimed)
     }
 
-    /// Keeps what a consumer answered to an intent; false if it has not claimed it.
+    /// Stores a consumer's response to an intent; false if it has not claimed it.
     pub async fn set_response(
         &mut self,
         consumer: &str,
@@ -62,7 +62,7 @@ impl Conn<'_> {
         Ok(self.run(&SET, args).await? == 1)
     }
 
-    /// What a consumer answered to an intent, if it has carried it out and answered.
+    /// A consumer's response to an intent, if it has one.
     pub async fn response(
         &mut self,
         consumer: &str,

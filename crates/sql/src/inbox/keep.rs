@@ -1,4 +1,4 @@
-//! Forgetting what a consumer has applied, long after anybody could deliver it again.
+//! Retention of the inbox: forgetting applied events once they can no longer be redelivered.
 
 use std::time::Duration;
 
@@ -6,33 +6,33 @@ use crate::error::StoreError;
 use crate::outbox::Keep;
 use crate::store::{Backend, Store};
 
-/// How long a dead letter is kept after it was closed, and never less than until it is exported.
+/// How long a closed dead letter is kept; at least until it is exported.
 const DEAD_LETTERS: Duration = Duration::from_secs(14 * 24 * 3600);
 const HOUR: Duration = Duration::from_secs(3600);
-/// How many rows go in one transaction.
+/// Rows deleted per transaction.
 const AT_ONCE: i64 = 5000;
 
-/// Refuses what would make a consumer apply an event twice.
+/// Refuses retention settings that could make a consumer apply an event twice.
 pub(crate) fn check(keep: &Keep) -> Result<(), StoreError> {
     let refuse = |what: String| Err(StoreError::Retention(what));
     if keep.inbox < DEAD_LETTERS {
         return refuse(format!(
-            "the inbox remembers events for {:?}; keep them for at least 14 days, as long as dead \
-             letters lie, so that a replay does not apply an event twice",
+            "the inbox retention is {:?}; set at least 14 days, the retention of dead letters, so that \
+             a replay does not apply an event twice",
             keep.inbox
         ));
     }
     if keep.inbox < keep.published {
         return refuse(format!(
-            "the inbox remembers events for {:?}, and published ones can be published again for \
-             {:?}; let the inbox remember at least as long, or they are applied twice",
+            "the inbox retention is {:?}, but published events can be republished for {:?}; let the \
+             inbox remember at least as long, or they are applied twice",
             keep.inbox, keep.published
         ));
     }
     if keep.responses < HOUR {
         return refuse(format!(
-            "intents that consumers have carried out are kept for {:?}; keep them for at least an \
-             hour, so that a caller's retries find the first response",
+            "the retention of applied intents is {:?}; set at least an hour, so that a caller's \
+             retries find the first response",
             keep.responses
         ));
     }
@@ -40,8 +40,8 @@ pub(crate) fn check(keep: &Keep) -> Result<(), StoreError> {
 }
 
 impl Store {
-    /// Forgets what is older than `keep` says; returns how many rows of the inbox and how many
-    /// intents. How far a consumer is with its keys is not forgotten.
+    /// Deletes what is older than `keep`; returns how many inbox rows and how many intents. Marks
+    /// of keys are kept.
     pub(crate) async fn keep_inbox(&self, keep: &Keep) -> Result<(i64, i64), StoreError> {
         let (inbox, intents, letters) = match self.backend() {
             Backend::Postgres => (
@@ -65,7 +65,7 @@ impl Store {
                  and closed_at < cast(unixepoch('subsec') * 1000000 as integer) - $1 limit $2)",
             ),
         };
-        // An open letter waits for somebody, however long that takes.
+        // Open letters are never deleted; they wait for an operator.
         self.forget(letters, DEAD_LETTERS).await?;
         Ok((self.forget(inbox, keep.inbox).await?, self.forget(intents, keep.responses).await?))
     }

@@ -1,4 +1,4 @@
-//! Exclusion by name, across processes, until the transaction ends.
+//! Named locks across processes, held until the transaction ends.
 
 use sha2::{Digest, Sha256};
 
@@ -6,8 +6,8 @@ use crate::conn::Conn;
 use crate::error::StoreError;
 
 impl Conn<'_> {
-    /// Waits until nobody else holds one of these names, and holds them until this transaction
-    /// ends. On SQLite there is one writer, so it holds them already.
+    /// Waits until these names are free, and holds them until this transaction ends. On SQLite the
+    /// single writer holds them already.
     pub async fn lock_names(&mut self, names: &[String]) -> Result<(), StoreError> {
         const LOCK: &str =
             "select pg_advisory_xact_lock(name) from unnest($1::bigint[]) as t(name)";
@@ -16,7 +16,7 @@ impl Conn<'_> {
             let digest = Sha256::digest(name.as_bytes());
             digest.iter().take(8).fold(0i64, |hash, byte| (hash << 8) | i64::from(*byte))
         };
-        // Sorted, so that two processes with overlapping names wait in the same order.
+        // Sorted, so that two processes with overlapping names lock in the same order.
         let mut hashes: Vec<i64> = names.iter().map(hash).collect();
         hashes.sort_unstable();
         hashes.dedup();

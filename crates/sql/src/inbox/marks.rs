@@ -1,4 +1,4 @@
-//! How far a consumer has come with its keys, and what it left out on the way.
+//! Marks: how far a consumer has come with its keys; and holes: what it left out.
 
 use jiff::Timestamp;
 
@@ -15,7 +15,7 @@ pub struct InboxMark {
     pub last_seq: i64,
 }
 
-/// Numbers of a line that were left out, `low` and `high` included.
+/// A hole: numbers of a line that were left out, from `low` to `high` inclusive.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct InboxHole {
@@ -25,7 +25,7 @@ pub struct InboxHole {
     pub high: i64,
 }
 
-/// Where a consumer came in on a topic.
+/// Where a consumer started on a topic.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the fields are those of the table")]
 pub struct InboxFloor {
@@ -35,7 +35,7 @@ pub struct InboxFloor {
 }
 
 impl Conn<'_> {
-    /// Notes a number that a consumer has got on a topic; only a lower one than before changes
+    /// Records a number that a consumer received on a topic; only a lower one than before changes
     /// anything.
     pub async fn lower_floor(
         &mut self,
@@ -54,7 +54,7 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// Where a consumer came in on its topics.
+    /// Where a consumer started on its topics.
     pub async fn floors(&mut self, consumer: &str) -> Result<Vec<InboxFloor>, StoreError> {
         static FLOORS: Statement = Statement::new(
             "select topic, first_seq, since from chapar.inbox_floors where consumer = $1",
@@ -99,8 +99,8 @@ impl Conn<'_> {
              select $1, $2, e.value ->> 0, e.value ->> 1, e.value ->> 2 from json_each($3) e where true \
              on conflict (consumer, tenant, ordering_key, line) do update set last_seq = excluded.last_seq \
              where m.last_seq < excluded.last_seq";
-        // Sorted, so that two processes wait for each other's rows in the same order; and one
-        // row for a line, because a statement may touch it once.
+        // Sorted, so that two processes lock rows in the same order; one row per line, because a
+        // statement may update it only once.
         marks.sort_unstable_by(|a, b| b.cmp(a));
         marks.dedup_by(|a, b| (&a.ordering_key, &a.line) == (&b.ordering_key, &b.line));
         if marks.is_empty() {
@@ -120,7 +120,7 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// What a consumer has left out of some keys of a tenant.
+    /// The holes of some keys of a tenant.
     pub async fn inbox_holes(
         &mut self,
         consumer: &str,
@@ -143,7 +143,7 @@ impl Conn<'_> {
         rows.iter().map(hole).collect()
     }
 
-    /// Records that numbers were left out.
+    /// Records a hole.
     pub async fn dig_hole(
         &mut self,
         consumer: &str,
@@ -166,7 +166,7 @@ impl Conn<'_> {
         Ok(())
     }
 
-    /// Takes a number out of the hole it lies in, because its event has come after all.
+    /// Removes a number from its hole, because its event has arrived after all.
     pub async fn fill_hole(
         &mut self,
         consumer: &str,

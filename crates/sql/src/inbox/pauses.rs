@@ -1,4 +1,4 @@
-//! Consumers that are to rest until somebody lets them go on.
+//! Pauses: consumers that an operator has stopped until they are resumed.
 
 use jiff::Timestamp;
 
@@ -13,11 +13,11 @@ pub struct ConsumerCard {
     pub consumer: String,
     pub service: String,
     pub topics: i64,
-    /// When it was last seen at work, to the minute.
+    /// When it was last active, to the minute.
     pub last_seen: Timestamp,
     pub dead_letters: i64,
     pub parked: i64,
-    /// Why it is to rest, if it is.
+    /// The reason of its pause, if it is paused.
     pub paused: Option<String>,
     pub paused_at: Option<Timestamp>,
 }
@@ -50,7 +50,7 @@ impl Conn<'_> {
         rows.iter().map(card).collect()
     }
 
-    /// Has a consumer rest, in all its processes; false if it does already.
+    /// Pauses a consumer, in all its processes; false if it is already paused.
     pub async fn pause(&mut self, consumer: &str, reason: &str) -> Result<bool, StoreError> {
         static PAUSE: Statement = Statement::new(
             "insert into chapar.pauses (consumer, reason, paused_at) \
@@ -59,13 +59,13 @@ impl Conn<'_> {
         Ok(self.run(&PAUSE, vec![consumer.into(), reason.into()]).await? == 1)
     }
 
-    /// Lets a consumer go on; false if it did not rest.
+    /// Resumes a consumer; false if it was not paused.
     pub async fn resume(&mut self, consumer: &str) -> Result<bool, StoreError> {
         static RESUME: Statement = Statement::new("delete from chapar.pauses where consumer = $1");
         Ok(self.run(&RESUME, vec![consumer.into()]).await? == 1)
     }
 
-    /// Whether a consumer is to rest.
+    /// Whether a consumer is paused.
     pub async fn is_paused(&mut self, consumer: &str) -> Result<bool, StoreError> {
         static PAUSED: Statement =
             Statement::new("select 1 from chapar.pauses where consumer = $1");

@@ -1,10 +1,10 @@
-//! A text of code, cut into what the gates ask for. No language is parsed.
+//! Source text, split into what the policies look for. No language is parsed.
 
-/// Code without its comment lines, and what stands in quotes in it.
+/// Code without its comment lines, and its quoted texts.
 pub(super) struct Text {
-    /// Every byte at its old place; comment lines are blank.
+    /// Every byte at its original offset; comment lines are blank.
     clean: String,
-    /// Where the texts in quotes begin and end.
+    /// The ranges of quoted texts.
     quoted: Vec<(usize, usize)>,
 }
 
@@ -22,10 +22,10 @@ impl Literal<'_> {
     }
 }
 
-/// How lines begin that are nothing but a comment.
+/// Prefixes of comment lines.
 const COMMENTS: &[&str] = &["//", "#", "--", "* ", "/*"];
 
-/// The longest text in quotes that may be a subject.
+/// The longest quoted text that may be a subject.
 const LONGEST: usize = 200;
 
 impl Text {
@@ -33,7 +33,7 @@ impl Text {
         let mut clean = String::with_capacity(source.len());
         for line in source.split_inclusive('\n') {
             let start = line.trim_start();
-            // An attribute of Rust begins like a comment of Python.
+            // A Rust attribute begins like a Python comment.
             let comment = COMMENTS.iter().any(|mark| start.starts_with(mark));
             if comment && !start.starts_with("#[") {
                 clean.extend(line.bytes().map(|byte| if byte == b'\n' { '\n' } else { ' ' }));
@@ -49,12 +49,12 @@ impl Text {
         &self.clean
     }
 
-    /// What stands in quotes, without blanks in it.
+    /// Quoted texts without blanks.
     pub(super) fn literals(&self) -> impl Iterator<Item = Literal<'_>> {
         self.quoted.iter().map(|(at, end)| Literal { at: *at, text: &self.clean[*at..*end] })
     }
 
-    /// Where a word stands that is not the end of a longer one.
+    /// The offsets of a word that is not the end of a longer one.
     pub(super) fn words<'t>(&'t self, word: &'t str) -> impl Iterator<Item = usize> + 't {
         let joined = move |at: usize| {
             let first = word.chars().next().is_some_and(in_name);
@@ -63,7 +63,7 @@ impl Text {
         self.clean.match_indices(word).map(|(at, _)| at).filter(move |at| !joined(*at))
     }
 
-    /// Where a name stands as a whole in a stretch.
+    /// The offsets of a whole name within a range.
     pub(super) fn names(&self, name: &str, at: usize, length: usize) -> Vec<usize> {
         let end = (at + length).min(self.clean.len());
         let stretch = self.clean.get(at..end).unwrap_or_default();
@@ -117,7 +117,7 @@ impl Text {
 /// How far a call or a block is followed, in bytes.
 const FURTHEST: usize = 64 * 1024;
 
-/// What lies between a parenthesis that is open and its partner.
+/// The text between an open parenthesis and its partner.
 pub(super) fn arguments(text: &str, start: usize) -> &str {
     let mut depth = 1_usize;
     for (at, byte) in text.bytes().enumerate().skip(start).take(FURTHEST) {
@@ -156,8 +156,8 @@ fn is_type(name: &str) -> bool {
     name.chars().next().is_some_and(char::is_uppercase) && name.chars().any(char::is_lowercase)
 }
 
-/// Where texts in quotes lie. A quote that is never closed on its line, such as a lifetime or an
-/// apostrophe, hides nothing: the next one begins anew.
+/// The ranges of quoted texts. A quote that is not closed on its line, such as a lifetime or an
+/// apostrophe, is skipped.
 fn quoted(text: &str) -> Vec<(usize, usize)> {
     let bytes = text.as_bytes();
     let mut found = Vec::new();

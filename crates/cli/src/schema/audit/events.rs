@@ -1,4 +1,4 @@
-//! Where real events are: in a store, or in a file.
+//! Sources of real events: a store, or a file.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -12,13 +12,13 @@ use serde_json::Value;
 
 use super::Tally;
 
-/// What an event carries.
+/// The payload of an event.
 pub(super) enum Payload {
     Json(Value),
     Unreadable(String),
 }
 
-/// Reads a file line by line; what is not an event is an error with its line.
+/// Reads a file line by line; a line that is not an event is an error with its number.
 pub(super) fn of_file(file: &Path, tally: &mut Tally<'_>) -> Result<()> {
     let name = file.display();
     let mut reader: Box<dyn BufRead> = if file == Path::new("-") {
@@ -30,7 +30,7 @@ pub(super) fn of_file(file: &Path, tally: &mut Tally<'_>) -> Result<()> {
     let mut line = Vec::new();
     for number in 1_u64.. {
         line.clear();
-        // One byte more than an event may have, so that what is too long is known as such.
+        // One byte more than the maximum, so that a line that is too long is detected.
         let most = MAX_MESSAGE as u64 + 2;
         let read = reader.by_ref().take(most).read_until(b'\n', &mut line);
         if read.with_context(|| format!("{name}:{number}"))? == 0 {
@@ -53,7 +53,7 @@ pub(super) fn of_file(file: &Path, tally: &mut Tally<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Walks over the log and the outbox, a page at a time and without a lasting transaction.
+/// Walks over the log and the outbox, a page at a time and without a long transaction.
 pub(super) async fn of_store(url: &str, tally: &mut Tally<'_>) -> Result<()> {
     const PAGE: i64 = 500;
     let store = Store::open(url, &StoreOptions::default()).await?;

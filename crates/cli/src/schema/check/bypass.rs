@@ -1,4 +1,4 @@
-//! Letting a broken contract through: by somebody, for a reason, and on record.
+//! The bypass of the gate: approved by a lead, with a reason, and recorded in the audit log.
 
 use anyhow::{Context, Result, ensure};
 use chapar_catalog::gate::Gate;
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use super::Check;
 use crate::output::red;
 
-/// Who lets the change in, and why.
+/// Who approves the change, and why.
 pub(super) struct Bypass<'a> {
     lead: &'a str,
     incident: &'a str,
@@ -17,7 +17,7 @@ pub(super) struct Bypass<'a> {
 }
 
 impl<'a> Bypass<'a> {
-    /// What the options say; a bypass without a place to record it is refused.
+    /// Reads the options; a bypass without a store to record it is refused.
     pub(super) fn asked(args: &'a Check) -> Result<Option<Bypass<'a>>> {
         let (Some(lead), Some(incident)) = (&args.bypass_lead, &args.bypass_incident) else {
             return Ok(None);
@@ -28,8 +28,8 @@ impl<'a> Bypass<'a> {
             "a bypass names its lead and its incident"
         );
         let store = args.store.as_deref().context(
-            "the bypass is not recorded and therefore refused: a bypass must be in the audit log; \
-             name its store with --store",
+            "the bypass is refused: it must be recorded in the audit log of a store; \
+             name it with --store",
         )?;
         Ok(Some(Bypass { lead, incident, store }))
     }
@@ -68,8 +68,8 @@ impl<'a> Bypass<'a> {
             store.close().await;
             Ok::<String, chapar_sql::StoreError>(url)
         });
-        let url = recorded.context("the bypass could not be recorded and is therefore refused")?;
-        eprintln!("{}", red("BYPASS: the contracts are broken, and the change is let in"));
+        let url = recorded.context("the bypass could not be recorded, so it is refused")?;
+        eprintln!("{}", red("BYPASS: the contracts are broken, and the change is accepted"));
         eprintln!("{}", red(&format!("  by        {}", self.lead)));
         eprintln!("{}", red(&format!("  because   {}", self.incident)));
         eprintln!("  recorded  in the audit log of {url}");

@@ -1,4 +1,4 @@
-//! A system as a Git revision has it, read with the `git` that is installed.
+//! A system at a Git revision, read with the installed `git`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::{Component, Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail, ensure};
 use tempfile::TempDir;
 
-/// A copy of the system's contracts at a revision; it goes when this does.
+/// A temporary copy of the system's contracts at a revision; deleted on drop.
 pub(super) struct Tree {
     copy: TempDir,
     system: PathBuf,
@@ -16,8 +16,8 @@ pub(super) struct Tree {
 impl Tree {
     /// Copies the contracts of a system out of a revision.
     ///
-    /// Objects are read as they are stored, and not as an archive: attributes such as
-    /// `export-ignore` could leave contracts out of one.
+    /// Objects are read directly and not as an archive: attributes such as `export-ignore` could
+    /// omit contracts.
     pub(super) fn checkout(root: &Path, revision: &str, system: &str) -> Result<Tree> {
         let commit = commit(root, revision)?;
         let system = Path::new("systems").join(system);
@@ -29,7 +29,7 @@ impl Tree {
             let line = std::str::from_utf8(line).context("a path in the revision is not UTF-8")?;
             let Some((entry, path)) = line.split_once('\t') else { continue };
             let fields: Vec<&str> = entry.split(' ').collect();
-            // Links and submodules hold no contract.
+            // Links and submodules contain no contracts.
             if let [mode, "blob", object] = fields[..]
                 && mode.starts_with("100")
                 && [".toml", ".json", ".proto"].iter().any(|ending| path.ends_with(ending))
@@ -42,15 +42,15 @@ impl Tree {
         Ok(Tree { copy, system })
     }
 
-    /// The folder of the system, where the revision has it.
+    /// The folder of the system, if the revision has it.
     pub(super) fn system(&self) -> Option<PathBuf> {
         let folder = self.copy.path().join(&self.system);
         folder.is_dir().then_some(folder)
     }
 }
 
-/// The revision that a change is measured by when none is named: what a pull request is made
-/// against, else the main branch of the origin, else the last commit. None without Git.
+/// The default revision to compare with: the base of the pull request, else the main branch of the
+/// origin, else the last commit. None without Git.
 pub(crate) fn base(root: &Path) -> Option<String> {
     let pulled = std::env::var("GITHUB_BASE_REF").ok().filter(|name| !name.is_empty());
     let pulled = pulled.map(|name| format!("origin/{name}"));
@@ -61,7 +61,7 @@ pub(crate) fn base(root: &Path) -> Option<String> {
 fn commit(root: &Path, revision: &str) -> Result<String> {
     let inside = git(root, &["rev-parse", "--is-inside-work-tree"]);
     inside.with_context(|| format!("{} is not in a Git repository", root.display()))?;
-    // What begins like an option would be taken for one.
+    // Reject a leading `-`: git would parse it as an option.
     ensure!(
         !revision.is_empty() && !revision.starts_with('-'),
         "{revision:?} is neither a revision nor a file"
@@ -102,11 +102,11 @@ fn write_all(root: &Path, copy: &Path, files: &[(String, PathBuf)]) -> Result<()
         .context("git cannot be started")?;
     let (stdin, stdout) = (child.stdin.take(), child.stdout.take());
     let (Some(mut stdin), Some(stdout)) = (stdin, stdout) else {
-        bail!("git cannot be talked to");
+        bail!("cannot open the pipes of git");
     };
     let mut stdout = BufReader::new(stdout);
     for (object, path) in files {
-        // One at a time: asking for all first would fill both pipes.
+        // One at a time: requesting all first would fill both pipes.
         writeln!(stdin, "{object}").and_then(|()| stdin.flush()).context("git cat-file ended")?;
         let mut head = String::new();
         stdout.read_line(&mut head).context("git cat-file ended")?;

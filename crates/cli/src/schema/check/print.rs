@@ -1,4 +1,4 @@
-//! What the gate says, for people, programs and pull requests.
+//! Output of the gate, as text, JSON and pull request annotations.
 
 use std::fmt::Write as _;
 use std::io::{self, Write as _};
@@ -17,7 +17,7 @@ pub(super) fn out(args: &Check, gate: &Gate, bypass: Option<&Bypass<'_>>) -> Res
         Form::Github => github(gate, bypass),
     };
     match io::stdout().lock().write_all(text.as_bytes()) {
-        // Whoever stops reading early has seen enough.
+        // A reader that closes the pipe early is not an error.
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
         _ => Ok(()),
     }
@@ -57,7 +57,7 @@ fn text(args: &Check, gate: &Gate) -> String {
         if let Some(example) = &finding.counterexample {
             let _ = writeln!(text, "  for example {}", shortened(&example.to_string()));
         }
-        // Several changes of one schema share their steps, which are said once, after the last.
+        // Several changes of one schema share their steps, which are printed once, after the last.
         let repeated = gate.findings.get(index + 1).is_some_and(|following| {
             following.subject == finding.subject && following.next == finding.next
         });

@@ -1,4 +1,4 @@
-//! Context attributes, whatever carries them.
+//! Context attributes, independent of the binding.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -11,11 +11,11 @@ use crate::dialect::free::{self, Field, Names, plain_json_goes_unsaid};
 use crate::dialect::{DecodeError, EncodeError, invalid, object_in, split_version};
 use crate::envelope::{Envelope, Payload, Tenant};
 
-/// The attributes of an envelope: the mandatory ones in front, the others by name.
+/// The attributes of an envelope: the mandatory ones first, the others by name.
 pub(super) struct Attributes {
     pub(super) first: Vec<(&'static str, String)>,
     pub(super) more: BTreeMap<String, Value>,
-    /// The names among `more` that are somebody else's.
+    /// The names among `more` that are foreign extensions.
     pub(super) foreign: Vec<String>,
 }
 
@@ -44,7 +44,7 @@ const NAMES: Names = Names(&[
     (Field::Tracestate, "tracestate"),
 ]);
 
-/// Names that mean something else than a free extension.
+/// Reserved names, which cannot be free extensions.
 const TAKEN: &[&str] = &[
     "specversion",
     "id",
@@ -104,7 +104,7 @@ pub(super) fn write(envelope: &Envelope) -> Result<Attributes, EncodeError> {
         }
     }
     if !packed.is_empty() {
-        // Whoever else uses the name is packed as well, so that there is one `extensions`.
+        // A foreign extension with this name is packed as well, so that there is one `extensions`.
         let other =
             foreign.iter().position(|name| name == "extensions").map(|at| foreign.remove(at));
         if let Some((name, value)) = other.and_then(|name| envelope.extensions.get_key_value(&name))
@@ -187,7 +187,7 @@ pub(super) fn read(
     Ok(e)
 }
 
-/// Whether an extension can be an attribute of its own, and would be read as nothing else.
+/// Whether an extension can be an attribute of its own without being read as something else.
 fn is_attribute(name: &str, value: &Value) -> bool {
     let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let scalar = match value {
@@ -239,7 +239,7 @@ fn event_version(value: &Value) -> Option<u32> {
     (number > 0).then_some(number)
 }
 
-/// Integers of CloudEvents have 32 bits; a larger one goes as text.
+/// Integers of CloudEvents have 32 bits; a larger one is written as text.
 fn integer(number: i64) -> Value {
     match i32::try_from(number) {
         Ok(number) => Value::from(number),
@@ -265,7 +265,7 @@ fn json_text<T: serde::Serialize>(value: &T) -> Value {
 
 const SERVICES: &str = "/services/";
 
-/// All that may not stand in the segment of a path.
+/// Characters that must be escaped in a path segment.
 const SEGMENT: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
@@ -288,7 +288,7 @@ fn service_source(service: &str) -> String {
     format!("{SERVICES}{}", utf8_percent_encode(service, SEGMENT))
 }
 
-/// The service in a source, if that is exactly how we would spell it.
+/// The service in a source, if the source is spelled exactly as we write it.
 fn service_of(source: &str) -> Option<String> {
     let service = percent_decode_str(source.strip_prefix(SERVICES)?).decode_utf8().ok()?;
     (service_source(&service) == source).then(|| Cow::into_owned(service))

@@ -93,7 +93,7 @@ impl Binding {
         format!("{}{attribute}", self.prefix())
     }
 
-    /// The attribute that a header holds, if it holds one.
+    /// The attribute that a header holds, if any.
     fn attribute(self, header: &str) -> Option<String> {
         let (prefix, name) = header.split_at_checked(self.prefix().len())?;
         prefix.eq_ignore_ascii_case(self.prefix()).then(|| name.to_ascii_lowercase())
@@ -133,10 +133,10 @@ impl Binding {
     }
 }
 
-/// What the HTTP binding escapes, besides everything outside of ASCII.
+/// Characters that the HTTP binding escapes, besides everything outside ASCII.
 const UNPRINTABLE: &AsciiSet = &CONTROLS.add(b' ').add(b'"').add(b'%');
 
-/// The content of a quoted string, which older senders write.
+/// The content of a quoted string, as older senders write it.
 fn unquote(value: &str) -> String {
     let Some(inner) = value.strip_prefix('"').and_then(|v| v.strip_suffix('"')) else {
         return value.to_owned();
@@ -149,7 +149,7 @@ fn unquote(value: &str) -> String {
     text
 }
 
-/// Gives back their types to the extensions that had one. All or none are read as ours.
+/// Restores the types of typed extensions. All or none are treated as ours.
 fn retype(attributes: &mut BTreeMap<String, Value>) {
     let Some(Value::String(list)) = attributes.get(TYPED) else { return };
     let typed = |name: &str| {

@@ -16,9 +16,9 @@ use crate::envelope::Envelope;
 /// canonical field is an extension (`tenantid`, `correlationid`, `causationid`, `partitionkey`,
 /// `traceparent`, …); free metadata is the JSON text in `metadata`.
 ///
-/// # Events of others
-/// What is not on the wire is not put there on the way out either. So an absent attribute has a
-/// canonical value that stands for it:
+/// # Foreign events
+/// An attribute that is absent on the wire is not added when the event is written again. So an
+/// absent attribute has a canonical value that stands for it:
 ///
 /// | absent | read as |
 /// | --- | --- |
@@ -29,12 +29,12 @@ use crate::envelope::Envelope;
 /// | `data` | an empty payload of bytes |
 /// | `datacontenttype` | JSON in structured mode, as the specification says; unknown in binary mode |
 ///
-/// Extensions that are not ours keep their names and, in structured mode, their JSON types. A
-/// header has no types: names of booleans and integers are listed in `typedextensions`. What no
-/// attribute can hold (objects, odd names) travels as JSON text in `extensions`.
+/// Foreign extensions keep their names and, in structured mode, their JSON types. A header has no
+/// types: names of booleans and integers are listed in `typedextensions`. A value that no attribute
+/// can hold (objects, invalid names) is JSON text in `extensions`.
 ///
-/// Text of a media type other than JSON is a payload of bytes. A message in structured mode is
-/// recognised by its content type in binary mode too, as the bindings demand.
+/// Text of a media type other than JSON is a payload of bytes. A structured message is recognised
+/// by its content type in binary mode too, as the bindings require.
 ///
 /// ```
 /// use chapar_core::dialect::{CloudEvents, Dialect, Message};

@@ -16,10 +16,10 @@ use crate::profile::ProtoMessage;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum MeridianError {
-    /// The message is not described.
+    /// The message is missing from the descriptors.
     #[error("the profile names the message {0}, which the Protobuf files do not describe")]
     Unknown(String),
-    /// The message does not hold the envelope as every event must.
+    /// The message lacks a field of the envelope.
     #[error("the message {message} needs a field {field} of type {expected}")]
     Field {
         /// The message's full name.
@@ -31,7 +31,7 @@ pub enum MeridianError {
     },
 }
 
-/// The message of one event type, and where the envelope lies in it.
+/// The message of one event type, and the positions of the envelope's fields in it.
 #[derive(Debug, Clone)]
 pub(super) struct Contract {
     message: MessageDescriptor,
@@ -46,8 +46,8 @@ pub(super) struct Contract {
     pub(super) metadata: u32,
 }
 
-/// The fields of a message: the envelope's, all others, and those of the others that the
-/// message's description knows.
+/// The fields of a message: the envelope's, all others, and those of the others that its descriptor
+/// knows.
 #[derive(Default)]
 struct Divided {
     head: Vec<u8>,
@@ -91,15 +91,15 @@ impl Contract {
         message.map_err(|error| self.broken(error))
     }
 
-    /// Divides a message into the envelope's fields and the bytes of all others.
+    /// Splits a message into the envelope's fields and the bytes of all others.
     pub(super) fn split(&self, body: &Bytes) -> Result<(DynamicMessage, Bytes), DecodeError> {
         let divided = self.divide(body).map_err(|reason| self.broken(reason))?;
-        // The payload stays as it is, but a consumer must be able to read it.
+        // The payload is not rebuilt, but it must be decodable by a consumer.
         self.decode(&divided.described)?;
         Ok((self.decode(&divided.head)?, divided.payload.into()))
     }
 
-    /// The bytes of an envelope's payload, without a field of the envelope.
+    /// The bytes of an envelope's payload, without the envelope's fields.
     pub(super) fn payload(&self, envelope: &Envelope) -> Result<Bytes, EncodeError> {
         let content_type = envelope.content_type.as_deref();
         match &envelope.payload {
@@ -174,7 +174,7 @@ impl Contract {
         let mut from = serde_json::Deserializer::from_str(json);
         let message = DynamicMessage::deserialize(self.message.clone(), &mut from);
         let mut message = message.map_err(|error| self.misfit(error))?;
-        // The aggregate's id is as much the domain's as the envelope's; both must agree.
+        // The aggregate's id is part of the payload and of the envelope; both must agree.
         let id = message.get_field(&self.aggregate).as_str().unwrap_or_default().to_owned();
         if !id.is_empty() && envelope.aggregate.as_ref().is_none_or(|known| known.id != id) {
             let field = self.aggregate.json_name();

@@ -1,4 +1,4 @@
-//! Protobuf events whose envelope lies inside the message.
+//! Protobuf events with the envelope inside the message.
 
 mod contract;
 mod wire;
@@ -28,12 +28,12 @@ use crate::profile::{KeyTemplate, Profile};
 /// place for are keys of its `metadata` that start with `chapar-`; free metadata that is not
 /// text is the JSON in `chapar-metadata`.
 ///
-/// Type and contract version are not in the message: they are its topic. A tenant that is not
-/// there is the profile's fixed one, a correlation that is not there the event's own id, and an
-/// ordering key that is not there follows the profile's template.
+/// Type and contract version are not in the message: they are its topic. A missing tenant is the
+/// profile's fixed one, a missing correlation the event's own id, and a missing ordering key
+/// follows the profile's template.
 ///
-/// A JSON payload is accepted as well and written by the JSON mapping of Protobuf; it comes back
-/// as a message, and [`Meridian::payload_to_json`] turns that into JSON again.
+/// A JSON payload is accepted as well and written by the JSON mapping of Protobuf; it is decoded as
+/// a message, and [`Meridian::payload_to_json`] converts that to JSON again.
 #[derive(Debug, Clone)]
 pub struct Meridian {
     contracts: BTreeMap<String, Contract>,
@@ -76,7 +76,7 @@ const FREE: &str = "chapar-metadata";
 const EXTENSIONS: &str = "chapar-extensions";
 
 impl Meridian {
-    /// The dialect of a profile, whose messages are described in the pool.
+    /// The dialect of a profile, with the descriptors of its messages in the pool.
     pub fn new(pool: DescriptorPool, profile: &Profile) -> Result<Self, MeridianError> {
         let mut contracts = BTreeMap::new();
         for (event_type, message) in &profile.messages {
@@ -89,10 +89,10 @@ impl Meridian {
         })
     }
 
-    /// The same envelope with its payload as JSON, for dialects that carry nothing else.
+    /// The same envelope with its payload as JSON, for dialects that carry only JSON.
     ///
     /// The JSON holds the aggregate's id too, as it is part of the event's own message. Fields
-    /// that the message's description does not know have no names and are left out.
+    /// unknown to the descriptor have no names and are omitted.
     pub fn payload_to_json(&self, envelope: &Envelope) -> Result<Envelope, DecodeError> {
         let Payload::Bytes(bytes) = &envelope.payload else { return Ok(envelope.clone()) };
         let contract = self.contracts.get(&envelope.event_type);
@@ -107,7 +107,7 @@ impl Meridian {
             message: contract.name().into(),
             reason: error.to_string(),
         };
-        // A value sorts the maps, which a message keeps in no order.
+        // `Value` sorts maps, which have no order in a message.
         let json = serde_json::to_value(&message).map_err(wrong)?;
         let payload = serde_json::value::to_raw_value(&json).map_err(wrong)?;
         Ok(Envelope { payload: Payload::Json(payload), content_type: None, ..envelope.clone() })
@@ -218,7 +218,7 @@ impl Meridian {
         Some(self.key_template.fill(&envelope.tenant, &aggregate.id))
     }
 
-    /// The message's metadata: what the message has no field for, and the free part.
+    /// The message's metadata: fields that the message lacks, and the free part.
     fn metadata(&self, contract: &Contract, e: &Envelope) -> BTreeMap<String, String> {
         let text = |value: Value| match value {
             Value::String(text) => text,
@@ -243,7 +243,7 @@ impl Meridian {
             if *kind != contract.kind || id.is_empty() {
                 put(AGGREGATE_TYPE, kind.clone());
             }
-            // The message cannot tell version 0 from none.
+            // In the message, version 0 and no version look the same.
             if *version == Some(0) {
                 put(AGGREGATE_VERSION, "0".into());
             }

@@ -1,4 +1,5 @@
-//! The wire format of Protobuf, as far as fields must be told apart without being rebuilt.
+//! The wire format of Protobuf, as far as needed to split a message into fields without rebuilding
+//! it.
 
 use prost_reflect::{Kind, MessageDescriptor};
 
@@ -14,8 +15,8 @@ pub(super) fn fields(body: &[u8], mut each: impl FnMut(u32, &[u8])) -> Result<()
     Ok(())
 }
 
-/// The same message with the entries of each map in the order of their bytes, because whoever
-/// wrote it took them in any order.
+/// The same message with the entries of each map sorted by their bytes, because their writer emits
+/// them in any order.
 pub(super) fn sort_maps(message: &MessageDescriptor, body: &[u8]) -> Result<Vec<u8>, &'static str> {
     let mut sorted: Vec<(u32, Vec<u8>)> = Vec::new();
     let mut failed = None;
@@ -48,14 +49,14 @@ pub(super) fn sort_maps(message: &MessageDescriptor, body: &[u8]) -> Result<Vec<
     Ok(sorted.into_iter().flat_map(|(_, field)| field).collect())
 }
 
-/// Puts a text, unless it is the default.
+/// Writes a text, unless it is the default.
 pub(super) fn put_text(to: &mut Vec<u8>, number: u32, text: &str) {
     if !text.is_empty() {
         put_bytes(to, number, text.as_bytes());
     }
 }
 
-/// Puts a number, unless it is the default.
+/// Writes a number, unless it is the default.
 pub(super) fn put_int64(to: &mut Vec<u8>, number: u32, value: i64) {
     if value != 0 {
         put_varint(to, u64::from(number) << 3);
@@ -63,7 +64,7 @@ pub(super) fn put_int64(to: &mut Vec<u8>, number: u32, value: i64) {
     }
 }
 
-/// Puts a `google.protobuf.Timestamp`, whose fraction always counts forward.
+/// Writes a `google.protobuf.Timestamp`, whose fraction is never negative.
 pub(super) fn put_timestamp(to: &mut Vec<u8>, number: u32, nanos: i128) {
     const SECOND: i128 = 1_000_000_000;
     let part = |value: i128| i64::try_from(value).expect("a timestamp has years of four digits");
@@ -73,7 +74,7 @@ pub(super) fn put_timestamp(to: &mut Vec<u8>, number: u32, nanos: i128) {
     put_bytes(to, number, &at);
 }
 
-/// Puts an entry of a map from text to text.
+/// Writes an entry of a map from text to text.
 pub(super) fn put_entry(to: &mut Vec<u8>, number: u32, key: &str, value: &str) {
     let mut entry = Vec::with_capacity(key.len() + value.len() + 8);
     put_text(&mut entry, 1, key);
@@ -104,11 +105,12 @@ const FIXED32: u64 = 5;
 
 const CUT_SHORT: &str = "the message is cut short";
 
-/// How deep groups may lie in each other; everybody's limit.
+/// The maximum nesting of groups, the same as in other implementations.
 const MAX_DEPTH: usize = 100;
 
 fn skip(rest: &mut &[u8], number: u32, wire_type: u64) -> Result<(), &'static str> {
-    // Open groups are kept in a list: a hostile message must not use up the stack.
+    // Open groups are kept in a list instead of recursing: a hostile message must not exhaust the
+    // stack.
     let mut open = Vec::new();
     let (mut number, mut wire_type) = (number, wire_type);
     loop {
@@ -120,7 +122,7 @@ fn skip(rest: &mut &[u8], number: u32, wire_type: u64) -> Result<(), &'static st
                 let len = varint(rest)?;
                 advance(rest, usize::try_from(len).map_err(|_| CUT_SHORT)?)?;
             }
-            GROUP if open.len() == MAX_DEPTH => return Err("groups lie too deep in each other"),
+            GROUP if open.len() == MAX_DEPTH => return Err("groups are nested too deeply"),
             GROUP => open.push(number),
             GROUP_END if open.pop() == Some(number) => {}
             GROUP_END => return Err("a group ends that has not begun"),
