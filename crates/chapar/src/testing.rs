@@ -52,7 +52,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use chapar_core::dialect::Message;
-use chapar_core::port::{Clock, Delivery, ManualClock, Position, Token};
+use chapar_core::port::{AckToken, Clock, Delivery, ManualClock, Position};
 use chapar_core::{Draft, Envelope, Headers};
 use chapar_sql::{Backend, DeadLetter, SqlTransport, Store, StoreError, StoreOptions};
 use jiff::{SignedDuration, Timestamp};
@@ -415,7 +415,7 @@ impl Harness {
     ) -> Delivery {
         self.delivered += 1;
         let position = Position { partition: 0, offset: self.delivered };
-        let token = Token { position, handle: None };
+        let token = AckToken::unacknowledgeable(position);
         let published_at = self.clock.now();
         Delivery { token, topic, key, headers, body, attempt: 1, published_at }
     }

@@ -22,8 +22,8 @@ pub use topology::{
     Action, DeclaredSubscription, Difference, How, LETTERS_KEPT, Setting, Topology, span,
 };
 pub use transport::{
-    Delivery, Features, Handle, Kept, Outgoing, Position, ReadFrom, Reader, Receipt, SeekTo,
-    Subscription, SubscriptionSpec, Token, TopicSpec, Transport, TransportError,
+    AckToken, Delivery, Features, Kept, Origin, Outgoing, Position, ReadFrom, Reader, Receipt,
+    SeekTo, Subscription, SubscriptionSpec, TopicSpec, Tracking, Transport, TransportError,
 };
 
 /// A future that a port returns, boxed so that ports can be chosen at run time by URL.

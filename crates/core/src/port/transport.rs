@@ -43,35 +43,57 @@ pub struct Receipt {
     pub duplicate: bool,
 }
 
-/// Names one delivery for its acknowledgement.
+/// Names one delivery of a message, so that it can be acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Token {
-    /// Where the message lies.
+pub struct AckToken {
+    /// Where the message is stored.
     pub position: Position,
-    /// What else the transport needs to know it by.
-    pub handle: Option<Handle>,
+    /// How the message was handed out.
+    pub origin: Origin,
 }
 
-/// What a transport knows one of its deliveries by, beside the place of the message.
+/// How a message was handed out, and so whether it can be acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Handle {
-    /// The time of owning in which it was delivered.
-    pub epoch: i64,
-    /// The transport's own number for the message, where it has one.
+pub enum Origin {
+    /// By a [`Subscription`], which expects an acknowledgement.
+    Subscription(Tracking),
+    /// By a [`Reader`], or read ahead and not yet delivered: there is nothing to acknowledge. A
+    /// subscription answers such a token with [`TransportError::Expired`].
+    Unacknowledgeable,
+}
+
+/// How a subscription recognises one of its deliveries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tracking {
+    /// The epoch of ownership in which it was delivered; a later epoch invalidates it.
+    pub epoch: u64,
+    /// The number under which the subscription tracks the message: in most transports its
+    /// offset, elsewhere a count of arrivals.
     pub number: u64,
-    /// Which delivery of the message it is.
+    /// Which delivery of the message it is in this epoch, from 1. Only the latest one counts.
     pub attempt: u32,
 }
 
-impl Token {
-    /// Names the `attempt`th delivery of a message under an owner's `epoch`.
-    pub fn of(position: Position, epoch: i64, attempt: u32) -> Self {
-        Token { position, handle: Some(Handle { epoch, number: 0, attempt }) }
+impl AckToken {
+    /// The token of a delivery by a subscription.
+    pub fn of(position: Position, tracking: Tracking) -> Self {
+        AckToken { position, origin: Origin::Subscription(tracking) }
     }
 
-    /// The epoch and attempt that [`Token::of`] was given.
-    pub fn delivery(&self) -> Option<(i64, u32)> {
-        self.handle.map(|handle| (handle.epoch, handle.attempt))
+    /// The token of a message that expects no acknowledgement.
+    pub fn unacknowledgeable(position: Position) -> Self {
+        AckToken { position, origin: Origin::Unacknowledgeable }
+    }
+
+    /// How the subscription recognises the delivery.
+    ///
+    /// # Errors
+    /// [`TransportError::Expired`] where no subscription delivered it.
+    pub fn tracking(&self) -> Result<Tracking, TransportError> {
+        match self.origin {
+            Origin::Subscription(tracking) => Ok(tracking),
+            Origin::Unacknowledgeable => Err(TransportError::Expired),
+        }
     }
 }
 
@@ -79,7 +101,7 @@ impl Token {
 #[derive(Debug, Clone)]
 pub struct Delivery {
     /// For its acknowledgement.
-    pub token: Token,
+    pub token: AckToken,
     /// The topic it came on.
     pub topic: String,
     /// Its ordering key.
@@ -291,39 +313,53 @@ pub trait Reader: Send {
 /// One process's part of a subscription.
 ///
 /// # Contract
-/// - What is not acknowledged is delivered again, here or in another process, after its
+/// - A message that is not acknowledged is delivered again, by this process or another: after its
 ///   deadline, after [`Subscription::nack`], or when this value is dropped.
-/// - Several messages of a key may be out at once. When one of them comes again, its followers
-///   come again behind it, and their earlier deliveries are over.
-/// - Acknowledging is idempotent. [`TransportError::Expired`] means that somebody else may
-///   handle the message now; a database transaction that is still open must then be rolled back.
+/// - Several messages of a key may be in flight at once. When one of them is delivered again, its
+///   followers are delivered again after it, and their earlier deliveries have expired.
+/// - Only the latest delivery of a message, by the current owner of its partition, can be
+///   acknowledged, handed back or kept alive. Every other token is answered with
+///   [`TransportError::Expired`]: another process may be handling the message, and a database
+///   transaction that is still open for it must be rolled back.
+/// - Acknowledging twice does nothing more.
 pub trait Subscription: Send + Sync {
     /// Waits until there are messages or `wait` is over, and returns at most `max` of them.
     ///
-    /// With a `max` of 0 it returns the oldest message of each partition that is not in flight
-    /// yet, also where [`SubscriptionSpec::max_in_flight`] are. A consumer whose hands are full
-    /// of events that wait for others may wait for one of these. Where all events of a key are
-    /// in one partition there is nothing to return.
+    /// There are never more than [`SubscriptionSpec::max_in_flight`] in flight, apart from those
+    /// of [`Subscription::fetch_oldest`]. A `max` of 0 takes no messages.
     fn fetch(
         &self,
         max: usize,
         wait: Duration,
     ) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>>;
 
-    /// The messages are dealt with.
-    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>>;
+    /// Waits until there are messages or `wait` is over, and returns from each partition its
+    /// oldest unacknowledged message, unless that is in flight already.
+    ///
+    /// [`SubscriptionSpec::max_in_flight`] does not limit it. A consumer that holds nothing but
+    /// messages that wait for predecessors in other partitions calls it to get those
+    /// predecessors. With [`Features::ordered_topics`] all messages of a key are in one
+    /// partition, so there are none to get, and the answer may always be empty.
+    fn fetch_oldest(&self, wait: Duration) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>>;
 
-    /// Deliver the message again, not before `delay`.
+    /// The messages are done and must not be delivered again.
+    ///
+    /// Each token is dealt with by itself: an error means that at least one was not accepted.
+    fn ack<'a>(&'a self, tokens: &'a [AckToken]) -> BoxFuture<'a, Result<(), TransportError>>;
+
+    /// Hands a message back. It is delivered again, not before `delay` where
+    /// [`Features::delayed_nack`].
     fn nack<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a AckToken,
         delay: Duration,
     ) -> BoxFuture<'a, Result<(), TransportError>>;
 
-    /// The messages are still being worked on: start their deadline anew. No tokens at all
-    /// stand for everything that is in flight here.
-    fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>>;
+    /// The heartbeat of a consumer that is busy: restarts the deadline of everything in flight,
+    /// and renews the ownership of partitions where that is due.
+    fn keep_alive(&self) -> BoxFuture<'_, Result<(), TransportError>>;
 
-    /// Leaves the subscription at once, so that others need not wait for a deadline.
+    /// Leaves the subscription and gives back what this process owns, so that other processes
+    /// need not wait for a deadline.
     fn close(&self) -> BoxFuture<'_, Result<(), TransportError>>;
 }

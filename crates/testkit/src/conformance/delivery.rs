@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use chapar_core::Headers;
 use chapar_core::port::{
-    Delivery, Kept, Outgoing, ReadFrom, SeekTo, SubscriptionSpec, TopicSpec, TransportError,
+    AckToken, Delivery, Kept, Outgoing, ReadFrom, SeekTo, SubscriptionSpec, TopicSpec,
+    TransportError,
 };
 use jiff::Timestamp;
 
-use super::desk::{ack, bodies, consume, fetch, nothing, numbered, of_key, publish};
+use super::desk::{PATIENCE, ack, bodies, consume, fetch, nothing, numbered, of_key, publish};
 use super::{Bench, Desk, Lacks, Verdict};
 
 /// The order of the receipts is the order of the deliveries, for each key.
@@ -125,23 +126,85 @@ pub async fn a_message_past_its_deadline_comes_again<B: Bench>(desk: Desk<B>) ->
     Ok(())
 }
 
-/// Extended again and again, a delivery lasts beyond its deadline.
-pub async fn an_extended_deadline_holds<B: Bench>(desk: Desk<B>) -> Verdict {
+/// With heartbeats, a delivery outlives its deadline, and can be acknowledged.
+pub async fn a_heartbeat_extends_the_deadline<B: Bench>(desk: Desk<B>) -> Verdict {
     let transport = desk.transport("one").await;
     desk.apply(&*transport).await;
     let mut spec = desk.spec("patient");
     spec.ack_deadline = Duration::from_millis(1500);
     let reader = transport.subscribe(&spec).await.expect("a subscription");
-    publish(&*transport, vec![desk.message("a", 1)]).await;
-    let got = fetch(&*reader, 1).await;
+    publish(&*transport, desk.messages(&["a", "b"], 1)).await;
+    let got = fetch(&*reader, 2).await;
     let since = Instant::now();
     while since.elapsed() < spec.ack_deadline * 2 {
         nothing(&*reader).await;
-        reader.extend(&[got[0].token]).await.expect("the deadline is extended");
+        reader.keep_alive().await.expect("the deadlines are extended");
     }
     nothing(&*reader).await;
-    reader.extend(&[]).await.expect("the deadline of all is extended");
     ack(&*reader, &got).await;
+    Ok(())
+}
+
+/// A fetch of at most 0 messages takes none.
+pub async fn fetching_none_takes_none<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    publish(&*transport, desk.messages(&["a", "b"], 3)).await;
+    let none = reader.fetch(0, Duration::from_millis(300)).await.expect("a fetch");
+    assert!(none.is_empty(), "asked for none, and there came {:?}", bodies(&none));
+    assert_eq!(consume(&*reader, 6).await.len(), 6);
+    Ok(())
+}
+
+/// With as much in flight as allowed, the oldest message of another partition can still be had: in
+/// order, acknowledged like any other, and not a second time while it is in flight.
+pub async fn the_oldest_of_each_partition_comes_beyond_the_bound<B: Bench>(
+    desk: Desk<B>,
+) -> Verdict {
+    let transport = desk.transport("one").await;
+    if transport.features().ordered_topics {
+        return Err(Lacks("have messages of one key in several partitions"));
+    }
+    let topics = ["placed", "paid"].map(|verb| desk.topic().replace("placed", verb));
+    let specs = topics.clone().map(|name| TopicSpec { name, ..desk.topics()[0].clone() });
+    let mut spec = SubscriptionSpec { topics: topics.to_vec(), ..desk.spec("narrow") };
+    spec.max_in_flight = 1;
+    transport.apply(&specs, std::slice::from_ref(&spec)).await.expect("the topology is applied");
+    let reader = transport.subscribe(&spec).await.expect("a subscription");
+    for (topic, key) in topics.iter().zip(["a", "b"]) {
+        let of_topic = |message| Outgoing { topic: topic.clone(), ..message };
+        let messages = desk.messages(&[key], 2).into_iter().map(of_topic).collect();
+        publish(&*transport, messages).await;
+    }
+    let mut got = fetch(&*reader, 1).await;
+    nothing(&*reader).await;
+    let limit = Instant::now() + PATIENCE;
+    while got.len() < 2 {
+        let wait = Duration::from_millis(200);
+        got.extend(reader.fetch_oldest(wait).await.expect("a fetch of the oldest"));
+        assert!(Instant::now() < limit, "the other partition gives nothing");
+    }
+    let again = reader.fetch_oldest(Duration::from_millis(300)).await.expect("another");
+    assert!(again.is_empty(), "in flight already: {:?}", bodies(&again));
+    ack(&*reader, &got).await;
+    got.extend(consume(&*reader, 2).await);
+    for key in ["a", "b"] {
+        assert_eq!(of_key(&got, key), numbered(key, 1..=2));
+    }
+    nothing(&*reader).await;
+    Ok(())
+}
+
+/// A token that no subscription handed out acknowledges nothing.
+pub async fn a_token_that_was_not_delivered_is_refused<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    let receipts = publish(&*transport, vec![desk.message("a", 1)]).await;
+    let got = fetch(&*reader, 1).await;
+    let token = AckToken::unacknowledgeable(receipts[0].position);
+    for refused in [reader.ack(&[token]).await, reader.nack(&token, Duration::ZERO).await] {
+        assert!(matches!(refused, Err(TransportError::Expired)), "{refused:?}");
+    }
+    ack(&*reader, &got).await;
+    nothing(&*reader).await;
     Ok(())
 }
 

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chapar_core::machine::ownership::Phase;
 use chapar_core::port::TransportError;
 use rdkafka::TopicPartitionList;
 use rdkafka::client::ClientContext;
@@ -95,10 +96,7 @@ impl Member {
             self.inner.state().give_up_all(self.number);
             // Leaves the group.
             drop(consumer);
-            {
-                let pulse = &mut self.inner.state().pulses[self.number];
-                (pulse.asked, pulse.old) = (0, 0);
-            }
+            self.inner.state().pulses[self.number].reconnected();
             self.pause();
         }
     }
@@ -189,10 +187,12 @@ impl Member {
         let name = &self.inner.spec.name;
         let Some(seek) = lock(&self.inner.kafka.0.seeks).get(name).cloned() else { return };
         let mut moves: Vec<(String, i32, i64)> = Vec::new();
-        for owned in self.inner.state().owned.values() {
+        for (_, held) in self.inner.state().owned.iter() {
+            let owned = &held.item;
             let place = ((*owned.topic.name).to_owned(), owned.partition);
             let start = seek.starts.get(&place);
-            let ours = owned.member == self.number && !owned.leaving && owned.seek != seek.id;
+            let stays = held.phase == Phase::Delivering;
+            let ours = owned.member == self.number && stays && owned.seek != seek.id;
             if let Some(start) = start.filter(|_| ours) {
                 moves.push((place.0, place.1, *start));
             }
@@ -218,7 +218,7 @@ impl Member {
 
     /// Commits the contiguous prefix of what is acknowledged.
     fn tell(&self, consumer: &GroupConsumer) {
-        let done = progress(&mut self.inner.state(), |_, _| true, self.number, false);
+        let done = progress(&mut self.inner.state(), |_, _| true, self.number, Report::New);
         self.commit(consumer, &done);
     }
 
@@ -230,13 +230,13 @@ impl Member {
     /// returns whether there was a doubt.
     fn ask(&self, consumer: &GroupConsumer) -> bool {
         let mut state = self.inner.state();
-        if !state.pulses[self.number].doubtful {
+        if !state.pulses[self.number].is_doubtful() {
             return false;
         }
-        let done = progress(&mut state, |_, _| true, self.number, true);
+        let done = progress(&mut state, |_, _| true, self.number, Report::All);
         if done.count() == 0 {
             // Nothing was ever read, so there is nothing to doubt.
-            state.pulses[self.number].doubtful = false;
+            state.pulses[self.number].clear_doubt();
         }
         drop(state);
         self.commit(consumer, &done);
@@ -255,7 +255,7 @@ impl Member {
         let (plenty, room) =
             if heavy { (1, 0) } else { (self.inner.plenty(), self.inner.plenty() / 2) };
         let (mut full, mut free) = (TopicPartitionList::new(), TopicPartitionList::new());
-        for owned in state.owned.values_mut().filter(|owned| owned.member == self.number) {
+        for owned in state.owned.items_mut().filter(|owned| owned.member == self.number) {
             let waiting = owned.flight.waiting();
             if !owned.paused && !caught_up && waiting >= plenty {
                 owned.paused = true;
@@ -288,33 +288,39 @@ fn done_for(consumer: &GroupConsumer) -> Option<TransportError> {
     Some(ears.explain(&KafkaError::Global(code)))
 }
 
-/// Notes that a member's thread runs; returns whether it has not for so long that the group may
-/// have gone on without it. What was delivered before is then taken back.
+/// Notes that a member's thread runs. Returns whether it did not for so long that the group may
+/// have gone on without it; what was delivered before is then taken back.
 fn beat(inner: &Inner, state: &mut State, member: usize) -> bool {
-    let pulse = &mut state.pulses[member];
-    let slept = pulse.at.elapsed() >= inner.kafka.0.options.session / 2;
-    pulse.at = Instant::now();
+    let slept = state.pulses[member].beat(inner.now());
     if slept {
-        (pulse.doubtful, pulse.old) = (true, pulse.asked);
-        let ours = state.owned.values_mut().filter(|owned| owned.member == member);
+        let ours = state.owned.items_mut().filter(|owned| owned.member == member);
         ours.for_each(|owned| owned.flight.recall());
     }
     slept
 }
 
-/// What is acknowledged of some partitions and not yet committed; with `again`, also what is.
+/// Which offsets to commit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Report {
+    /// Those that have moved since the last commit.
+    New,
+    /// All of partitions from which something was read, to hear the group's answer.
+    All,
+}
+
+/// What is acknowledged of some partitions of a member, to be committed.
 fn progress(
     state: &mut State,
     of: impl Fn(&str, i32) -> bool,
     member: usize,
-    again: bool,
+    report: Report,
 ) -> TopicPartitionList {
     let mut done = TopicPartitionList::new();
-    for owned in state.owned.values_mut() {
+    for owned in state.owned.items_mut() {
         let acked = owned.flight.acked();
         let read = owned.flight.read_to() > 0;
         let news = match owned.committed {
-            Some(committed) => acked > committed || (again && read),
+            Some(committed) => acked > committed || (report == Report::All && read),
             None => read || !owned.seek.is_empty(),
         };
         if owned.member == member && news && of(&owned.topic.name, owned.partition) {
@@ -371,18 +377,14 @@ impl ConsumerContext for Desk {
     fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
         let mut state = self.inner.state();
         let pulse = &mut state.pulses[self.number];
-        pulse.asked = pulse.asked.saturating_sub(1);
-        let stale = pulse.old > 0;
-        pulse.old = pulse.old.saturating_sub(1);
         match result {
-            Ok(()) if stale => {}
-            Ok(()) => pulse.doubtful = false,
+            Ok(()) => pulse.accepted(),
             Err(error) => {
-                debug!(subscription = self.inner.spec.name, %error, "not committed");
-                // Once more with the next look.
+                pulse.refused();
+                debug!(subscription = self.inner.spec.name, %error, "commit failed; trying again");
                 for place in offsets.elements() {
-                    if let Some(owned) = state.find(place.topic(), place.partition()) {
-                        owned.committed = None;
+                    if let Some(held) = state.find(place.topic(), place.partition()) {
+                        held.item.committed = None;
                     }
                 }
             }
@@ -400,8 +402,8 @@ impl Desk {
             return;
         }
         match consumer.commit(done, CommitMode::Async) {
-            Ok(()) => self.inner.state().pulses[self.number].asked += 1,
-            Err(error) => debug!(%error, "nothing is committed"),
+            Ok(()) => self.inner.state().pulses[self.number].asked(),
+            Err(error) => debug!(%error, "commit not sent"),
         }
     }
 
@@ -434,9 +436,9 @@ impl Desk {
         while !lost && !state.closing && Instant::now() < until {
             let mut flying = 0;
             for (topic, partition) in &places {
-                if let Some(owned) = state.find(topic, *partition) {
-                    owned.leaving = true;
-                    flying += owned.flight.in_flight();
+                if let Some(held) = state.find(topic, *partition) {
+                    held.drain();
+                    flying += held.item.flight.in_flight();
                 }
             }
             if flying == 0 {
@@ -447,13 +449,13 @@ impl Desk {
         }
         let of =
             |topic: &str, partition: i32| places.iter().any(|(t, p)| t == topic && *p == partition);
-        let done = progress(&mut state, of, self.number, false);
+        let done = progress(&mut state, of, self.number, Report::New);
         for (topic, partition) in &places {
             state.give_up(topic, *partition);
         }
         if lost {
-            // Whatever comes next is newly given, so there is nothing left to doubt.
-            state.pulses[self.number].doubtful = false;
+            // What is assigned next is certain.
+            state.pulses[self.number].clear_doubt();
         }
         drop(state);
         if !lost {

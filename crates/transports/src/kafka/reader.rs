@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chapar_core::port::{BoxFuture, Kept, Position, ReadFrom, Reader, Token, TransportError};
+use chapar_core::port::{AckToken, BoxFuture, Kept, Position, ReadFrom, Reader, TransportError};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
@@ -74,7 +74,7 @@ impl KafkaReader {
             // A message without our headers is none of ours.
             let (id, tenant) = (kept.id()?.to_string(), kept.tenant()?.into_owned());
             let offset = u64::try_from(offset).unwrap_or_default();
-            let token = Token { position: Position { partition: code, offset }, handle: None };
+            let token = AckToken::unacknowledgeable(Position { partition: code, offset });
             let delivery = kept.delivery(&topic.name, token, 0);
             Some(Kept { id, tenant, delivery })
         };

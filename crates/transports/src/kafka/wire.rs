@@ -6,7 +6,7 @@
 use std::borrow::Cow;
 
 use bytes::{Bytes, BytesMut};
-use chapar_core::port::{Delivery, Outgoing, Token};
+use chapar_core::port::{AckToken, Delivery, Outgoing};
 use chapar_core::{Headers, Id};
 use jiff::Timestamp;
 use rdkafka::Message;
@@ -99,7 +99,7 @@ impl Kept {
     }
 
     /// The message as it is handed out, for the first time or again.
-    pub(super) fn delivery(&self, topic: &str, token: Token, attempt: u32) -> Delivery {
+    pub(super) fn delivery(&self, topic: &str, token: AckToken, attempt: u32) -> Delivery {
         let [.., body, key, headers, _, _] = self.parts.places();
         Delivery {
             token,

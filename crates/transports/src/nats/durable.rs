@@ -8,7 +8,7 @@ use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pu
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::message::Message;
 use chapar_core::machine::flight::Key;
-use chapar_core::port::{Delivery, Position, Token, TransportError};
+use chapar_core::port::{AckToken, Delivery, Position, TransportError};
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use tracing::{debug, warn};
@@ -173,11 +173,8 @@ async fn deliver(inner: &Inner, code: u32, epoch: u64, mut fresh: VecDeque<Messa
         let room = inner.room.notified();
         {
             let mut state = lock(&inner.state);
-            let mut bytes: usize = state.owned.values().map(|owned| owned.bytes).sum();
-            let Some(owned) = state.owned.get_mut(&code).filter(|owned| owned.epoch == epoch)
-            else {
-                return false;
-            };
+            let mut bytes: usize = state.member.held().items().map(|owned| owned.bytes).sum();
+            let Ok(owned) = state.member.held_mut().admit(&code, epoch) else { return false };
             // What a consumer needs next may come from where nothing waits.
             let most = |bytes| if bytes < HEAVY { inner.spec.max_in_flight } else { 1 };
             while owned.flight.waiting() < most(bytes)
@@ -223,7 +220,7 @@ pub(super) fn read(code: u32, message: &Message) -> Option<Delivery> {
     let (headers, key) = wire::decode(message.headers.as_ref());
     let published = info.published.unix_timestamp_nanos();
     Some(Delivery {
-        token: Token { position, handle: None },
+        token: AckToken::unacknowledgeable(position),
         topic: topic.to_owned(),
         key,
         headers,

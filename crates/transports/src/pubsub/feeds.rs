@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use chapar_core::machine::flight::Stale;
-use chapar_core::port::{Delivery, Handle, SubscriptionSpec, Token, TransportError};
+use chapar_core::machine::flight::{Stale, Taken};
+use chapar_core::port::{AckToken, Delivery, SubscriptionSpec, Tracking, TransportError};
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
@@ -337,7 +337,13 @@ impl Inner {
         }
     }
 
-    pub(super) fn poll(&self, max: usize) -> (Vec<Delivery>, Option<Duration>) {
+    /// Takes what can be delivered now: by `take`, from each feed, given how many more there may
+    /// be. Returns also when more may be due.
+    pub(super) fn poll(
+        &self,
+        max: usize,
+        take: impl Fn(&mut Held, usize, Duration) -> Vec<Taken<Delivery>>,
+    ) -> (Vec<Delivery>, Option<Duration>) {
         let now = self.started.elapsed();
         let mut state = lock(&self.state);
         let held: usize = state.feeds.iter().map(|part| part.held.in_flight()).sum();
@@ -351,16 +357,12 @@ impl Inner {
             if part.held.is_empty() || now >= part.until {
                 continue;
             }
-            let taken = match max {
-                0 => part.held.take_oldest(now).into_iter().collect(),
-                _ => part.held.take(room, now),
-            };
-            for taken in taken {
+            for taken in take(&mut part.held, room, now) {
                 let mut delivery = taken.item;
-                let epoch = i64::try_from(part.generation).unwrap_or(i64::MAX);
                 let (number, attempt) = (taken.offset, taken.attempt);
-                delivery.token.handle = Some(Handle { epoch, number, attempt });
-                delivery.attempt += taken.attempt;
+                let tracking = Tracking { epoch: part.generation, number, attempt };
+                delivery.token = AckToken::of(delivery.token.position, tracking);
+                delivery.attempt += attempt;
                 deliveries.push(delivery);
                 room = room.saturating_sub(1);
             }
@@ -372,16 +374,16 @@ impl Inner {
     /// Does something with the message that a token belongs to; returns its feed.
     pub(super) fn with(
         &self,
-        token: &Token,
+        token: &AckToken,
         act: impl FnOnce(&mut Held, u64, u32) -> Result<(), Stale>,
     ) -> Result<usize, TransportError> {
         let index = self.by_number.get(&token.position.partition).copied();
         let index = index.ok_or(TransportError::Expired)?;
-        let (generation, number, attempt) = parse(token).ok_or(TransportError::Expired)?;
+        let Tracking { epoch, number, attempt } = token.tracking()?;
         let mut state = lock(&self.state);
         let part = &mut state.feeds[index];
         let over = !part.held.is_empty() && self.started.elapsed() >= part.until;
-        if part.generation != generation || over {
+        if part.generation != epoch || over {
             return Err(TransportError::Expired);
         }
         act(&mut part.held, number, attempt).map_err(|Stale| TransportError::Expired)?;
@@ -422,7 +424,7 @@ impl Feed {
             ack_id: received.ack_id,
             event,
             delivery: Delivery {
-                token: Token { position: place, handle: None },
+                token: AckToken::unacknowledgeable(place),
                 topic: self.topic.clone(),
                 key,
                 headers,
@@ -434,9 +436,4 @@ impl Feed {
             message: message.id,
         })
     }
-}
-
-fn parse(token: &Token) -> Option<(u64, u64, u32)> {
-    let Handle { epoch, number, attempt } = token.handle?;
-    Some((u64::try_from(epoch).ok()?, number, attempt))
 }

@@ -111,10 +111,6 @@ impl Held {
         self.flight.nack(number, attempt, until)
     }
 
-    pub(super) fn extend(&mut self, number: u64, attempt: u32, now: Duration) -> Result<(), Stale> {
-        self.flight.extend(number, attempt, now)
-    }
-
     pub(super) fn extend_all(&mut self, now: Duration) {
         self.flight.extend_all(now);
     }
@@ -169,7 +165,7 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
-    use chapar_core::port::{Position, Token};
+    use chapar_core::port::{AckToken, Position};
     use jiff::Timestamp;
 
     use super::*;
@@ -183,7 +179,7 @@ mod tests {
             message: message.into(),
             event: Some(event),
             delivery: Delivery {
-                token: Token { position, handle: None },
+                token: AckToken::unacknowledgeable(position),
                 topic: "t".into(),
                 key: key.map(str::to_owned),
                 headers: Default::default(),

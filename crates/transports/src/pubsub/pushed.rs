@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chapar_core::port::{
-    BoxFuture, Delivery, Features, Handle, Outgoing, Receipt, SeekTo, Subscription,
-    SubscriptionSpec, Token, TopicSpec, Transport, TransportError,
+    AckToken, BoxFuture, Delivery, Features, Outgoing, Receipt, SeekTo, Subscription,
+    SubscriptionSpec, TopicSpec, Tracking, Transport, TransportError,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -66,12 +66,19 @@ struct Consumer {
     arrived: Notify,
 }
 
+/// What the consumer did with a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Acked,
+    Nacked,
+}
+
 #[derive(Default)]
 struct State {
     last: u64,
     waiting: VecDeque<(u64, Delivery)>,
     /// Those that somebody waits for an answer to, by their numbers; none once it is given.
-    open: BTreeMap<u64, Option<oneshot::Sender<bool>>>,
+    open: BTreeMap<u64, Option<oneshot::Sender<Outcome>>>,
     closed: bool,
 }
 
@@ -111,7 +118,7 @@ impl Pushed {
         let _end = End { consumer: &consumer, number };
         consumer.arrived.notify_waiters();
         match tokio::time::timeout(self.0.patience, answer).await {
-            Ok(Ok(true)) => Handed::Done,
+            Ok(Ok(Outcome::Acked)) => Handed::Done,
             _ => Handed::Again,
         }
     }
@@ -182,9 +189,10 @@ fn read(body: &[u8]) -> Result<Message, String> {
 impl Message {
     fn delivery(self, topic: &str, number: u64) -> Delivery {
         let (headers, key) = wire::decode(self.attributes, &self.ordering_key);
-        let handle = Some(Handle { epoch: 0, number, attempt: self.attempt });
+        // A request is answered once and kept nowhere, so there is one epoch for all.
+        let tracking = Tracking { epoch: 1, number, attempt: self.attempt };
         Delivery {
-            token: Token { position: position(topology::number(topic), &self.id), handle },
+            token: AckToken::of(position(topology::number(topic), &self.id), tracking),
             topic: topic.to_owned(),
             key,
             headers,
@@ -240,11 +248,11 @@ struct PushedSubscription(Arc<Consumer>);
 
 impl PushedSubscription {
     /// Answers the request that a delivery came with.
-    fn answer(&self, token: &Token, applied: bool) -> Result<(), TransportError> {
-        let number = token.handle.ok_or(TransportError::Expired)?.number;
+    fn answer(&self, token: &AckToken, outcome: Outcome) -> Result<(), TransportError> {
+        let number = token.tracking()?.number;
         let mut state = lock(&self.0.state);
         match state.open.get_mut(&number).ok_or(TransportError::Expired)?.take() {
-            Some(tell) => tell.send(applied).map_err(|_| TransportError::Expired),
+            Some(tell) => tell.send(outcome).map_err(|_| TransportError::Expired),
             // Acknowledged again before the request has ended.
             None => Ok(()),
         }
@@ -275,28 +283,28 @@ impl Subscription for PushedSubscription {
         })
     }
 
-    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn fetch_oldest(&self, wait: Duration) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
+        // Each request waits for its own answer, so there is no partition with an oldest message.
+        self.fetch(0, wait)
+    }
+
+    fn ack<'a>(&'a self, tokens: &'a [AckToken]) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
-            tokens.iter().map(|token| self.answer(token, true)).fold(Ok(()), Result::and)
+            tokens.iter().map(|token| self.answer(token, Outcome::Acked)).fold(Ok(()), Result::and)
         })
     }
 
     fn nack<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a AckToken,
         _: Duration,
     ) -> BoxFuture<'a, Result<(), TransportError>> {
-        Box::pin(async move { self.answer(token, false) })
+        Box::pin(async move { self.answer(token, Outcome::Nacked) })
     }
 
-    fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
-        Box::pin(async move {
-            let state = lock(&self.0.state);
-            let open =
-                |token: &Token| token.handle.is_some_and(|h| state.open.contains_key(&h.number));
-            let all = tokens.iter().all(open);
-            if all { Ok(()) } else { Err(TransportError::Expired) }
-        })
+    fn keep_alive(&self) -> BoxFuture<'_, Result<(), TransportError>> {
+        // A request is open until its patience is over; that cannot be extended.
+        Box::pin(async { Ok(()) })
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), TransportError>> {
