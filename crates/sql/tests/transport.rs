@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use chapar_core::Id;
 use chapar_core::port::{
-    DeclaredSubscription, Delivery, Outgoing, Subscription, SubscriptionSpec, TopicSpec, Topology,
-    Transport,
+    DeclaredSubscription, Delivery, Outgoing, Pruning, Subscription, SubscriptionSpec, TopicSpec,
+    Topology, Transport,
 };
 use chapar_sql::{SqlTransport, Store, StoreOptions};
 use chapar_testkit::conformance::{Bench, Need};
@@ -242,7 +242,7 @@ async fn is_compared_with_a_catalog(address: &str) {
     let plan = transport.plan(&wanted).await.unwrap();
     let names: Vec<&str> = plan.iter().map(|difference| difference.name.as_str()).collect();
     assert_eq!(names, ["billing.odd", "spa.slots"]);
-    assert_eq!(plan[0].to_do(true), None, "a consumer is changed by whoever runs it");
+    assert_eq!(plan[0].to_do(Pruning::Delete), None, "a consumer is changed by its service");
     let refused = transport.carry_out(&wanted, &plan[1]).await.unwrap_err();
     assert!(refused.to_string().contains("read by 1 processes"), "{refused}");
     reader.close().await.unwrap();

@@ -14,7 +14,8 @@ mod recent;
 #[cfg(any(feature = "kafka", feature = "nats"))]
 mod waves;
 
-/// With so many bytes in memory that are not acknowledged, a subscription reads nothing but where
-/// nothing waits: from there may come what its consumer needs next.
+/// The memory bound of a subscription. With this many unacknowledged bytes in memory, it reads only
+/// from partitions in which nothing waits, because the message that its consumer needs next may be
+/// there.
 #[cfg(any(feature = "kafka", feature = "nats"))]
 pub(crate) const HEAVY: usize = 64 << 20;

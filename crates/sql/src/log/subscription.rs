@@ -232,7 +232,7 @@ impl SqlSubscription {
         Ok(())
     }
 
-    /// Writes cursors now and then, and not at every acknowledgement: losing the last few costs
+    /// Writes cursors at intervals, and not at every acknowledgement: losing the last few costs
     /// redeliveries, which the inbox removes.
     async fn flush_if_due(&self, state: &mut State) -> Result<(), StoreError> {
         const EVERY: Duration = Duration::from_millis(200);

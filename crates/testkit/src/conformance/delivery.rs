@@ -1,4 +1,4 @@
-//! One process: order, copies, redelivery, duplicates, what a message carries, and seeking.
+//! One process: order, fan-out, redelivery, heartbeats, duplicates, message content, and seeking.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -14,7 +14,7 @@ use jiff::Timestamp;
 use super::desk::{PATIENCE, ack, bodies, consume, fetch, nothing, numbered, of_key, publish};
 use super::{Bench, Desk, Lacks, Verdict};
 
-/// The order of the receipts is the order of the deliveries, for each key.
+/// The messages of a key are delivered in the order of their receipts.
 pub async fn a_key_keeps_its_order<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     let keys = ["a", "b", "c", "d", "e"];
@@ -27,8 +27,8 @@ pub async fn a_key_keeps_its_order<B: Bench>(desk: Desk<B>) -> Verdict {
     Ok(())
 }
 
-/// Three topics of one service: a key's messages come in the order of their receipts, also when
-/// the first is handed back.
+/// Over three topics of one service, the messages of a key are delivered in the order of their
+/// receipts, also when the first is handed back.
 pub async fn a_key_keeps_its_order_over_topics<B: Bench>(desk: Desk<B>) -> Verdict {
     let transport = desk.transport("one").await;
     if !transport.features().ordered_topics {
@@ -50,7 +50,7 @@ pub async fn a_key_keeps_its_order_over_topics<B: Bench>(desk: Desk<B>) -> Verdi
     Ok(())
 }
 
-/// Two subscriptions, one before and one after the messages, each get all of them.
+/// Two subscriptions each get all messages.
 pub async fn every_subscription_gets_its_own_copy<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     let other = transport.subscribe(&desk.spec("other")).await.expect("a second subscription");
@@ -63,7 +63,7 @@ pub async fn every_subscription_gets_its_own_copy<B: Bench>(desk: Desk<B>) -> Ve
     Ok(())
 }
 
-/// Handed back, a message comes again, its followers behind it, and its neighbours do not.
+/// A message that is handed back is delivered again, and its followers after it; other keys are not.
 pub async fn a_nacked_message_comes_again_before_its_followers<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     publish(&*transport, desk.messages(&["a", "b"], 5)).await;
@@ -73,7 +73,7 @@ pub async fn a_nacked_message_comes_again_before_its_followers<B: Bench>(desk: D
     ack(&*reader, &of_b).await;
     ack(&*reader, &of_a[..1]).await;
     reader.nack(&of_a[1].token, Duration::ZERO).await.expect("it is handed back");
-    // Its followers are taken back with it, whether they are acknowledged late or not at all.
+    // The earlier deliveries of its followers have expired with it.
     let late = reader.ack(std::slice::from_ref(&of_a[2].token)).await;
     assert!(matches!(late, Err(TransportError::Expired)), "a late acknowledgement: {late:?}");
     let again = consume(&*reader, 4).await;
@@ -83,7 +83,7 @@ pub async fn a_nacked_message_comes_again_before_its_followers<B: Bench>(desk: D
     Ok(())
 }
 
-/// A delay is kept, and meanwhile other keys go on.
+/// A message that is handed back with a delay waits for it; other keys do not.
 pub async fn a_delayed_nack_waits<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     if !transport.features().delayed_nack {
@@ -107,7 +107,8 @@ pub async fn a_delayed_nack_waits<B: Bench>(desk: Desk<B>) -> Verdict {
     Ok(())
 }
 
-/// What is not acknowledged in time comes again, and the late acknowledgement is refused.
+/// A message that is not acknowledged in time is delivered again, and the late acknowledgement is
+/// refused.
 pub async fn a_message_past_its_deadline_comes_again<B: Bench>(desk: Desk<B>) -> Verdict {
     let transport = desk.transport("one").await;
     desk.apply(&*transport).await;
@@ -208,7 +209,7 @@ pub async fn a_token_that_was_not_delivered_is_refused<B: Bench>(desk: Desk<B>) 
     Ok(())
 }
 
-/// The second publish of an id is answered with the first one's place, and is not delivered.
+/// The second publish of an id returns the position of the first, and is not delivered.
 pub async fn a_repeated_publish_with_one_id_is_one_message<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     let message = desk.message("a", 1);
@@ -223,7 +224,7 @@ pub async fn a_repeated_publish_with_one_id_is_one_message<B: Bench>(desk: Desk<
     Ok(())
 }
 
-/// Headers of any text and bodies of any bytes arrive as they were sent.
+/// Headers with any text and bodies with any bytes arrive unchanged.
 pub async fn headers_and_binary_bodies_survive<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     let mut message = desk.message("a key: with ünïcode", 1);
@@ -247,7 +248,7 @@ pub async fn headers_and_binary_bodies_survive<B: Bench>(desk: Desk<B>) -> Verdi
     let got = consume(&*reader, 3).await;
     for (sent, receipt) in [message, empty, loose].into_iter().zip(receipts) {
         let delivery = got.iter().find(|d| d.token.position == receipt.position);
-        let delivery = delivery.expect("it lies where the receipt says");
+        let delivery = delivery.expect("it has the position of its receipt");
         assert_eq!(sorted(&delivery.headers), sorted(&sent.headers));
         assert_eq!((&delivery.body, &delivery.topic), (&sent.body, &sent.topic));
         assert_eq!(delivery.key, sent.key);
@@ -258,7 +259,7 @@ pub async fn headers_and_binary_bodies_survive<B: Bench>(desk: Desk<B>) -> Verdi
     Ok(())
 }
 
-/// What was published at or after a time comes again, and nothing before it.
+/// After a seek to a time, exactly what was published at or after it is delivered again.
 pub async fn a_subscription_goes_back_to_a_time<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     if !transport.features().seek_time {
@@ -279,7 +280,8 @@ pub async fn a_subscription_goes_back_to_a_time<B: Bench>(desk: Desk<B>) -> Verd
     Ok(())
 }
 
-/// A message and what lies behind it in its partition comes again; at the end nothing does.
+/// After a seek to a position, that message and those after it are delivered again; after a seek to
+/// the end, none.
 pub async fn a_subscription_goes_to_a_position<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     if !transport.features().seek_position {
@@ -297,7 +299,8 @@ pub async fn a_subscription_goes_to_a_position<B: Bench>(desk: Desk<B>) -> Verdi
     Ok(())
 }
 
-/// What is kept can be read without a subscription: from anywhere, whole, and on behind the end.
+/// Retained messages can be read without a subscription: from any place, completely, and beyond the
+/// end as more are published.
 pub async fn what_is_kept_is_read_without_a_subscription<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, subscribed) = desk.open().await;
     let topics = desk.spec("reader").topics;
@@ -339,7 +342,7 @@ pub async fn what_is_kept_is_read_without_a_subscription<B: Bench>(desk: Desk<B>
     Ok(())
 }
 
-/// A subscription never has more in flight than it asked for.
+/// A subscription never has more than `max_in_flight` messages in flight.
 pub async fn no_more_are_in_flight_than_asked<B: Bench>(desk: Desk<B>) -> Verdict {
     let transport = desk.transport("one").await;
     desk.apply(&*transport).await;
@@ -358,11 +361,11 @@ pub async fn no_more_are_in_flight_than_asked<B: Bench>(desk: Desk<B>) -> Verdic
     Ok(())
 }
 
-/// Fetched in small portions out of a backlog, every key gets its turn long before the end.
+/// When a backlog is fetched in small portions, no key has to wait until its end.
 pub async fn no_key_starves_behind_a_busy_one<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
-    // One of each first: a broker may begin with some partitions later than with others.
+    // One of each first: a broker may assign some partitions later than others.
     publish(&*transport, keys.iter().map(|key| desk.message(key, 100)).collect()).await;
     consume(&*reader, keys.len()).await;
     publish(&*transport, desk.messages(&keys, 20)).await;
@@ -376,7 +379,7 @@ pub async fn no_key_starves_behind_a_busy_one<B: Bench>(desk: Desk<B>) -> Verdic
     Ok(())
 }
 
-/// A body of 1 MiB goes through.
+/// A body of 1 MiB is delivered.
 pub async fn a_mebibyte_arrives<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     if !transport.features().mebibyte {
@@ -390,7 +393,7 @@ pub async fn a_mebibyte_arrives<B: Bench>(desk: Desk<B>) -> Verdict {
     Ok(())
 }
 
-/// The same topology again changes nothing, above all not where the subscription stands.
+/// Applying the same topology again changes nothing, in particular not the cursor.
 pub async fn topology_applied_twice_is_a_no_op<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     publish(&*transport, desk.messages(&["a"], 3)).await;

@@ -29,7 +29,7 @@ use crate::recent::Recent;
 
 /// How many ids of a partition are remembered, at most.
 const WINDOW: usize = 2048;
-/// So many messages are read ahead for a consumer that takes fewer at once.
+/// At least this many messages are read ahead.
 const PLENTY: usize = 500;
 
 /// One process's part of a subscription.
@@ -43,29 +43,29 @@ pub(super) struct Inner {
     pub(super) spec: SubscriptionSpec,
     started: Instant,
     state: Mutex<State>,
-    /// Taken after the state, where both are.
+    /// Lock order: `state` before `inbox`.
     inbox: Mutex<Inbox>,
     arrived: Notify,
-    /// The last epoch that was begun.
+    /// The last epoch that began.
     epoch: AtomicU64,
-    /// Something was acknowledged, or the subscription closes.
+    /// Signals that something was acknowledged, or that the subscription closes.
     changed: Condvar,
 }
 
-/// What members have read and nobody has put in its place yet. Whoever delivers does: a member's
-/// thread has enough to do, and would wait for the state as often as it brings something.
+/// What members have read and is not yet sorted into its partitions. The consumer sorts it when it
+/// fetches: a member's thread would have to wait for the state with every portion.
 #[derive(Default)]
 struct Inbox {
-    /// Each with the last epoch that was begun when it was read.
+    /// Each with the last epoch that had begun when it was read.
     runs: Vec<Run>,
-    /// How many messages they have, and their bytes.
+    /// The number of their messages, and their bytes.
     messages: usize,
     bytes: usize,
-    /// What was in its place at the last look.
+    /// What was sorted into partitions, when last counted.
     placed: Ahead,
 }
 
-/// How far reading is ahead of what is dealt with.
+/// How far reading is ahead of acknowledging.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ahead {
     /// Messages that wait to be delivered.
@@ -75,12 +75,12 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Whether it is far enough. See [`Inner::plenty`].
+    /// Whether reading should wait. See [`Inner::plenty`].
     pub(super) fn is_enough(self, plenty: usize) -> bool {
         self.waiting >= 2 * plenty || self.is_heavy()
     }
 
-    /// Whether it is far enough for the memory that it takes, however few messages there are.
+    /// Whether reading should wait because of the memory in use, however few messages there are.
     pub(super) fn is_heavy(self) -> bool {
         self.bytes >= HEAVY
     }
@@ -104,19 +104,19 @@ pub(super) struct Owned {
     pub(super) member: usize,
     pub(super) topic: Topic,
     pub(super) partition: i32,
-    /// Offsets in it are one higher than Kafka's, which begin with 0.
+    /// Numbers in it are one higher than Kafka's offsets, which begin with 0.
     pub(super) flight: Flight<Kept>,
     /// The bytes of what is in it.
     pub(super) bytes: usize,
     recent: Recent<Id, i64>,
-    /// What the group was last told; none if that has to be told again.
+    /// The offset that was last committed; none if it has to be committed again.
     pub(super) committed: Option<u64>,
-    /// The last order to move that it followed.
+    /// The id of the last seek that it followed, or empty.
     pub(super) seek: String,
     pub(super) paused: bool,
 }
 
-/// What is taken from one partition at once.
+/// Messages taken from one partition.
 struct Batch {
     epoch: u64,
     topic: Topic,
@@ -162,7 +162,7 @@ impl KafkaSubscription {
             epoch: AtomicU64::new(0),
             changed: Condvar::new(),
         });
-        // Made before the threads, so that one that could not be made leaves none behind.
+        // Create all clients before any thread, so that a failure leaves no thread behind.
         let members = groups
             .into_iter()
             .enumerate()
@@ -190,8 +190,8 @@ impl Inner {
         lock(&self.state)
     }
 
-    /// A partition is ours from now on. `seek` is the last order to move that it followed, and
-    /// `start` where that has just brought it.
+    /// The process owns a partition from now on, in a new epoch. `seek` is the id of the last seek
+    /// that it followed, and `start` the offset if it has just followed it.
     pub(super) fn take(
         &self,
         member: usize,
@@ -220,7 +220,7 @@ impl Inner {
         state.refusal = None;
     }
 
-    /// The last epoch that was begun.
+    /// The last epoch that began.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
     }
@@ -230,7 +230,7 @@ impl Inner {
         self.spec.max_in_flight.max(PLENTY)
     }
 
-    /// Adds what has been read; returns whether it is enough for now.
+    /// Adds what has been read; returns whether reading should wait.
     pub(super) fn push(&self, read: &mut Decoder) -> bool {
         {
             let mut inbox = lock(&self.inbox);
@@ -243,16 +243,15 @@ impl Inner {
         self.ahead().is_enough(self.plenty())
     }
 
-    /// How far reading is ahead, as far as can be told without looking into the state.
+    /// How far reading is ahead, estimated without locking the state.
     pub(super) fn ahead(&self) -> Ahead {
         let inbox = lock(&self.inbox);
         let waiting = inbox.placed.waiting + inbox.messages;
         Ahead { waiting, bytes: inbox.placed.bytes + inbox.bytes }
     }
 
-    /// Puts what has been read in its place. A partition that was given up and taken anew since
-    /// starts behind what is committed: what was read before does not belong in it, and comes
-    /// again.
+    /// Sorts what has been read into its partitions. Messages that were read in an earlier epoch
+    /// are dropped: the new epoch starts after the committed offset and reads them again.
     pub(super) fn place(&self, state: &mut State) {
         let runs = {
             let mut inbox = lock(&self.inbox);
@@ -272,12 +271,12 @@ impl Inner {
         self.note(state);
     }
 
-    /// Notes how far reading is ahead in all places.
+    /// Counts how far reading is ahead in all partitions.
     fn note(&self, state: &State) {
         lock(&self.inbox).placed = state.ahead(|_| true);
     }
 
-    /// Waits until something is acknowledged or `limit` is there.
+    /// Waits until something is acknowledged or `limit` is over.
     pub(super) fn wait<'a>(
         &self,
         state: MutexGuard<'a, State>,
@@ -375,7 +374,7 @@ impl Inner {
 }
 
 impl Owned {
-    /// A message that has been read gets its place, unless it has been there before.
+    /// Adds a message that has been read, unless its id was seen in the window.
     fn place(&mut self, offset: i64, kept: Kept) {
         let id = kept.id();
         let place = u64::try_from(offset).unwrap_or_default() + 1;

@@ -234,8 +234,8 @@ impl Inner {
         setup(format!("another process has joined as {}", self.nats.0.options.owner))
     }
 
-    /// Sends once more what the server has not confirmed. Lost for good, an acknowledgement
-    /// costs a redelivery to the next owner.
+    /// Sends unconfirmed acknowledgements again. If they are lost, the next owner delivers the
+    /// messages again.
     async fn confirm(&self) {
         let unconfirmed = std::mem::take(&mut lock(&self.state).unconfirmed);
         for reply in unconfirmed {

@@ -1,9 +1,9 @@
 //! Messages that Pub/Sub pushes over HTTP, as subscriptions.
 //!
-//! Whoever serves HTTP hands each request in by [`Pushed::deliver`] and answers when that returns:
-//! with success only once the message is applied or in a box of ours. Until then the service
-//! counts it as open, and pushes nothing more of its key. A request that ends without success
-//! comes again after the subscription's back-off, so nothing is kept here.
+//! The HTTP endpoint passes each request to [`Pushed::deliver`] and responds when that returns: with
+//! success only once the message is applied or stored as a dead letter or in the stash. Until then
+//! the service treats it as outstanding, and pushes nothing more of its key. A request without
+//! success is repeated after the subscription's back-off, so nothing is stored here.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -22,20 +22,21 @@ use tokio::sync::{Notify, oneshot};
 use super::publish::position;
 use super::{lock, topology, wire};
 
-/// What became of a pushed message, and so what to answer.
+/// The result for a pushed message, with the HTTP status to respond with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Handed {
-    /// It is applied or in a box: 204.
+    /// It is applied, or stored as a dead letter or in the stash: 204.
     Done,
-    /// It is to come again: 503.
+    /// It must be delivered again: 503.
     Again,
-    /// No consumer here has a subscription to it: 404.
+    /// No consumer of this process has the subscription: 404.
     Unknown,
-    /// It is no message of Pub/Sub, and why: 400.
+    /// It is not a message of Pub/Sub, and why: 400.
     Malformed(String),
 }
 
-/// A transport whose subscriptions get what is pushed; all else goes to another transport.
+/// A transport whose subscriptions receive pushed messages; everything else goes to another
+/// transport.
 ///
 /// ```no_run
 /// # async fn example(pubsub: chapar_transports::pubsub::PubSub) {
@@ -77,22 +78,23 @@ enum Outcome {
 struct State {
     last: u64,
     waiting: VecDeque<(u64, Delivery)>,
-    /// Those that somebody waits for an answer to, by their numbers; none once it is given.
+    /// Requests without a response, by number; none once the consumer has acknowledged.
     open: BTreeMap<u64, Option<oneshot::Sender<Outcome>>>,
     closed: bool,
 }
 
 impl Pushed {
-    /// Subscriptions are fed by [`Pushed::deliver`], publishing goes to `others`. `prefix` is what
-    /// the topics of the system begin with and addresses leave out; a request gets its answer
-    /// within `patience`, which should be less than the subscription's acknowledgement deadline.
+    /// Subscriptions receive what [`Pushed::deliver`] is given; publishing goes to `others`. `prefix`
+    /// is the first segment of the system's topics, which addresses leave out. A request gets its
+    /// response within `patience`, which should be less than the subscription's acknowledgement
+    /// deadline.
     pub fn over(others: Arc<dyn Transport>, prefix: Option<&str>, patience: Duration) -> Self {
         let (prefix, consumers) = (prefix.map(str::to_owned), Mutex::default());
         Pushed(Arc::new(Shared { others, prefix, patience, consumers }))
     }
 
-    /// Hands in the body of a request to `/internal/events/TOPIC`, and waits for what becomes of
-    /// it. Dropped before, it counts as to come again.
+    /// Delivers the body of a request to `/internal/events/TOPIC`, and waits for the result. If the
+    /// future is dropped, the delivery expires.
     pub async fn deliver(&self, topic: &str, body: &[u8]) -> Handed {
         let pushed = match read(body) {
             Ok(pushed) => pushed,
@@ -114,7 +116,7 @@ impl Pushed {
             state.open.insert(number, Some(tell));
             (number, answer)
         };
-        // Whatever ends this call ends the delivery: its late acknowledgement is refused.
+        // When this call ends, so does the delivery: a late acknowledgement is refused.
         let _end = End { consumer: &consumer, number };
         consumer.arrived.notify_waiters();
         match tokio::time::timeout(self.0.patience, answer).await {
@@ -162,18 +164,18 @@ struct Message {
 }
 
 fn read(body: &[u8]) -> Result<Message, String> {
-    let json: Value = serde_json::from_slice(body).map_err(|_| "the body is no JSON")?;
+    let json: Value = serde_json::from_slice(body).map_err(|_| "the body is not JSON")?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let message = &json["message"];
     let id = text(&message["messageId"]);
     if id.is_empty() {
-        return Err("there is no message.messageId".into());
+        return Err("message.messageId is missing".into());
     }
-    let data = STANDARD.decode(text(&message["data"])).map_err(|_| "message.data is no base64")?;
+    let data = STANDARD.decode(text(&message["data"])).map_err(|_| "message.data is not base64")?;
     let attributes = match &message["attributes"] {
         Value::Null => Default::default(),
         given => serde_json::from_value(given.clone())
-            .map_err(|_| "message.attributes are no texts by name")?,
+            .map_err(|_| "message.attributes is not a map of strings")?,
     };
     Ok(Message {
         subscription: text(&json["subscription"]),
@@ -213,7 +215,7 @@ impl Transport for Pushed {
         topics: &'a [TopicSpec],
         _: &'a [SubscriptionSpec],
     ) -> BoxFuture<'a, Result<(), TransportError>> {
-        // Push subscriptions name an address and an identity, which are set up with the service.
+        // Push subscriptions need an endpoint and an identity; they are created by the operator.
         self.0.others.apply(topics, &[])
     }
 
@@ -320,7 +322,7 @@ impl PushedSubscription {
         let mut state = lock(&self.0.state);
         state.closed = true;
         state.waiting.clear();
-        // Whoever waits for these hears that they are to come again.
+        // The waiting requests end, and respond that the messages must be delivered again.
         state.open.clear();
     }
 }

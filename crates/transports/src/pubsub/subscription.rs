@@ -1,4 +1,4 @@
-//! One process's part of a subscription, as the port has it.
+//! One process's part of a subscription: the implementation of the port.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -80,7 +80,7 @@ impl PubSubSubscription {
     }
 }
 
-/// A consumer waits, for as long as this value lives.
+/// Counts a waiting fetch, for as long as this value lives.
 struct Wanting<'a>(&'a Inner);
 
 impl<'a> Wanting<'a> {
@@ -190,7 +190,7 @@ impl Drop for PubSubSubscription {
             return;
         }
         let (inner, tasks) = (self.inner.clone(), std::mem::take(&mut *lock(&self.tasks)));
-        // Others need not wait for the lease, if there is still a runtime to say so.
+        // Leaves, so that others need not wait for the lease, if there is a runtime to do so.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 join_all(tasks).await;

@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use chapar_core::Id;
 use chapar_core::port::{
-    Action, DeclaredSubscription, Delivery, Difference, Outgoing, ReadFrom, SeekTo, Subscription,
-    SubscriptionSpec, TopicSpec, Topology, Transport, TransportError,
+    Action, DeclaredSubscription, Delivery, Difference, Outgoing, Pruning, ReadFrom, SeekTo,
+    Subscription, SubscriptionSpec, TopicSpec, Topology, Transport, TransportError,
 };
 use chapar_testkit::need;
 use chapar_testkit::servers::{self, Endpoint};
@@ -463,7 +463,7 @@ async fn a_catalog_is_compared_with_the_cluster_and_carried_out() {
     let error = kafka.carry_out(&wanted, &of(&stray)).await.unwrap_err();
     assert!(error.to_string().contains(&format!("{name} still reads")), "{error}");
     reader.close().await.unwrap();
-    for difference in plan.iter().filter_map(|difference| difference.to_do(true)) {
+    for difference in plan.iter().filter_map(|difference| difference.to_do(Pruning::Delete)) {
         kafka.carry_out(&wanted, &difference).await.unwrap();
     }
     assert_eq!(setting(&server, &billed, "retention.ms").await, (7 * DAY).as_millis().to_string());
