@@ -77,7 +77,7 @@ mod tests {
     #[test]
     fn a_wrong_file_is_named_and_not_quoted() {
         assert!(said(None).contains("cannot be read"));
-        assert!(said(Some("s3cret")).contains("no JSON"));
+        assert!(said(Some("s3cret")).contains("not JSON"));
         assert!(said(Some("{\"private_key\": \"s3cret\"}")).contains("service_account"));
         let half = "{\"type\": \"service_account\", \"private_key\": \"s3cret\"}";
         assert!(said(Some(half)).contains("not a complete service_account"));
