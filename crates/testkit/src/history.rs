@@ -5,7 +5,7 @@
 //! business. An independent reader provides the broker's log. From these alone:
 //!
 //! * every acknowledged write is applied once by every consumer, or lies in a box;
-//! * a write that failed is never applied, and nothing is applied that nobody wrote;
+//! * a write that failed is never applied, and nothing is applied that was not written;
 //! * a write whose fate is unknown is applied at most once;
 //! * a key's list, and the first appearances of a key in the broker's log, are in the order of the commits;
 //! * nothing of a key is applied behind an event that lies in a box.
@@ -82,7 +82,7 @@ pub struct Judgement {
     pub unknown: usize,
     /// Acknowledged writes that are missing from the broker or at a consumer, and lie in no box.
     pub lost: usize,
-    /// Writes that were published or applied though they failed, or that nobody wrote.
+    /// Writes that were published or applied though they failed, or that were never written.
     pub phantom: usize,
     /// Applications beyond the first of a write.
     pub applied_twice: usize,
@@ -210,7 +210,7 @@ impl<'h> Judge<'h> {
     fn expected(&mut self, place: &str, key: &str, id: &'h str) -> Option<&'h Write> {
         let write = self.writes.get(id).copied();
         let why = match write {
-            None => "which nobody wrote",
+            None => "which was never written",
             Some(write) if write.key != key => "which is of another key",
             Some(write) if write.fate == Fate::Failed => "whose transaction failed",
             Some(write) => return Some(write),

@@ -389,6 +389,6 @@ mod tests {
         let sasl = parse(&url).unwrap().options.security.sasl.unwrap();
         assert_eq!(sasl.password.read().unwrap(), "hunter2");
         std::fs::write(file.path(), "changed").unwrap();
-        assert_eq!(sasl.password.read().unwrap(), "changed", "read anew each time");
+        assert_eq!(sasl.password.read().unwrap(), "changed", "read again each time");
     }
 }

@@ -89,7 +89,7 @@ impl Kafka {
     pub(super) fn producer(&self) -> Result<Producer, TransportError> {
         let mut producer = lock(&self.0.producer);
         if producer.is_done_for() {
-            info!("the Kafka producer is made anew");
+            info!("Kafka producer was refused; creating another one");
             *producer = Producer::open(&self.0.servers, &self.0.options)?;
         }
         Ok(producer.clone())

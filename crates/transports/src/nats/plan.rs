@@ -299,7 +299,7 @@ fn replicas(found: &stream::Config, options: &NatsOptions) -> Option<Setting> {
 
 /// What differs between a stream and the one that is asked for.
 fn settings(found: &stream::Config, wanted: &stream::Config) -> Vec<Setting> {
-    let anew = |what: &str| {
+    let recreate = |what: &str| {
         How::ByHand(format!(
             "JetStream cannot change {what}: back the stream up, delete it and apply again, or \
              give every process the setting that it has"
@@ -323,13 +323,13 @@ fn settings(found: &stream::Config, wanted: &stream::Config) -> Vec<Setting> {
             "retention",
             format!("{:?}", found.retention),
             format!("{:?}", RetentionPolicy::Limits),
-            anew("the retention policy"),
+            recreate("the retention policy"),
         ),
         Setting::differs(
             "storage",
             format!("{:?}", found.storage),
             format!("{:?}", StorageType::File),
-            anew("the storage"),
+            recreate("the storage"),
         ),
         Setting::differs("num_replicas", found.num_replicas, wanted.num_replicas, How::InPlace),
         Setting::kept(
@@ -355,7 +355,7 @@ fn settings(found: &stream::Config, wanted: &stream::Config) -> Vec<Setting> {
             PARTITIONS,
             value(found, PARTITIONS),
             value(wanted, PARTITIONS),
-            anew("the number of partitions, because keys would move"),
+            recreate("the number of partitions, because keys would move"),
         ),
         Setting::differs(OWN, value(found, OWN), value(&merged, OWN), How::InPlace),
         Setting::differs(SYSTEM, value(found, SYSTEM), value(wanted, SYSTEM), system),

@@ -15,7 +15,7 @@ const VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 /// The credentials for an address, and the identity that they belong to.
 pub(super) fn find(address: &Address) -> Result<(Credentials, String), TransportError> {
     if address.emulator {
-        return Ok((anonymous::Builder::new().build(), "nobody".into()));
+        return Ok((anonymous::Builder::new().build(), "no identity (emulator)".into()));
     }
     let variable = std::env::var(VARIABLE).ok().filter(|file| !file.is_empty());
     match (&address.credentials, variable) {
