@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use chapar::core::Aggregate;
 use chapar::core::port::{
-    BoxFuture, Delivery, Features, Outgoing, Position, Receipt, SeekTo, Subscription,
-    SubscriptionSpec, Token, TopicSpec, Transport, TransportError,
+    AckToken, BoxFuture, Delivery, Features, Outgoing, Position, Receipt, SeekTo, Subscription,
+    SubscriptionSpec, TopicSpec, Tracking, Transport, TransportError,
 };
 use chapar::{Chapar, Draft, Event as _, Id, Payload, Tenant};
 use jiff::Timestamp;
@@ -108,7 +108,10 @@ impl Template {
             (name.clone(), String::from_utf8(text).unwrap_or_default())
         };
         Delivery {
-            token: Token::of(Position { partition: 0, offset: n }, 1, 1),
+            token: AckToken::of(
+                Position { partition: 0, offset: n },
+                Tracking { epoch: 1, number: n, attempt: 1 },
+            ),
             topic: self.topic.clone(),
             key: Some(format!("{}:{}", filled.tenant, filled.booking)),
             headers: self.headers.iter().map(header).collect(),
@@ -288,20 +291,24 @@ impl Subscription for Feed {
         })
     }
 
-    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn fetch_oldest(&self, wait: Duration) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
+        self.fetch(0, wait)
+    }
+
+    fn ack<'a>(&'a self, tokens: &'a [AckToken]) -> BoxFuture<'a, Result<(), TransportError>> {
         self.acknowledge(tokens.len());
         Box::pin(async { Ok(()) })
     }
 
     fn nack<'a>(
         &'a self,
-        _token: &'a Token,
+        _token: &'a AckToken,
         _delay: Duration,
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async { Err(ONE_WAY) })
     }
 
-    fn extend<'a>(&'a self, _tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn keep_alive(&self) -> BoxFuture<'_, Result<(), TransportError>> {
         Box::pin(async { Ok(()) })
     }
 

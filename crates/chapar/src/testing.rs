@@ -412,7 +412,7 @@ impl Harness {
     ) -> Delivery {
         self.delivered += 1;
         let position = Position { partition: 0, offset: self.delivered };
-        let token = Token { position, handle: None };
+        let token = AckToken::unacknowledgeable(position);
         let published_at = self.clock.now();
         Delivery { token, topic, key, headers, body, attempt: 1, published_at }
     }

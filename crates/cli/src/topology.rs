@@ -9,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, bail};
 use chapar::{Store, StoreOptions};
 use chapar_catalog::inventory;
-use chapar_core::port::{Difference, Topology, Transport};
+use chapar_core::port::{Difference, Pruning, Topology, Transport};
 use chapar_sql::SqlTransport;
 use clap::{Args, Subcommand};
 use serde_json::json;
@@ -82,6 +82,12 @@ pub(crate) struct Target {
     format: Format,
 }
 
+impl Target {
+    fn pruning(&self) -> Pruning {
+        if self.prune { Pruning::Delete } else { Pruning::Keep }
+    }
+}
+
 pub(crate) fn run(command: Command, config: Config) -> Result<ExitCode> {
     let config = config.check()?;
     let (target, apply) = match command {
@@ -123,7 +129,7 @@ async fn open(target: &Target, config: &Config, system: &str) -> Result<Arc<dyn 
 }
 
 fn report(target: &Target, plan: &[Difference]) -> Result<ExitCode> {
-    let counts = plan.iter().any(|difference| difference.counts(target.prune));
+    let counts = plan.iter().any(|difference| difference.counts(target.pruning()));
     match target.format {
         Format::Json => {
             let plan = json!({ "differences": plan, "as_declared": !counts });
@@ -131,7 +137,7 @@ fn report(target: &Target, plan: &[Difference]) -> Result<ExitCode> {
         }
         Format::Text => {
             say(&show::differences(plan))?;
-            eprintln!("{}", show::summary(plan, target.prune));
+            eprintln!("{}", show::summary(plan, target.pruning()));
         }
     }
     Ok(if counts { ExitCode::FAILURE } else { ExitCode::SUCCESS })
@@ -144,7 +150,7 @@ async fn carry_out(
     plan: Vec<Difference>,
 ) -> Result<ExitCode> {
     let (mut done, mut failed) = (Vec::new(), Vec::new());
-    let parts: Vec<Difference> = plan.iter().filter_map(|d| d.to_do(target.prune)).collect();
+    let parts: Vec<Difference> = plan.iter().filter_map(|d| d.to_do(target.pruning())).collect();
     let progress = show::Progress::new(parts.len());
     for part in parts {
         progress.show(done.len() + failed.len());
@@ -155,7 +161,7 @@ async fn carry_out(
     }
     progress.clear();
     let left = transport.plan(wanted).await.context("the check at the end")?;
-    let counts = left.iter().any(|difference| difference.counts(target.prune));
+    let counts = left.iter().any(|difference| difference.counts(target.pruning()));
     match target.format {
         Format::Json => {
             let failed: Vec<_> = failed
@@ -177,7 +183,7 @@ async fn carry_out(
                 eprintln!("left:");
                 eprint!("{}", show::differences(&left));
             }
-            eprintln!("{}", show::summary(&left, target.prune));
+            eprintln!("{}", show::summary(&left, target.pruning()));
         }
     }
     Ok(if counts || !failed.is_empty() { ExitCode::FAILURE } else { ExitCode::SUCCESS })

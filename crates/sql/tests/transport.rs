@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use chapar_core::Id;
 use chapar_core::port::{
-    DeclaredSubscription, Delivery, Outgoing, Subscription, SubscriptionSpec, TopicSpec, Topology,
-    Transport,
+    DeclaredSubscription, Delivery, Outgoing, Pruning, Subscription, SubscriptionSpec, TopicSpec,
+    Topology, Transport,
 };
 use chapar_sql::{SqlTransport, Store, StoreOptions};
 use chapar_testkit::conformance::{Bench, Need};

@@ -11,7 +11,7 @@ use tempfile::TempDir;
 
 use crate::servers::give_to_server_user;
 
-/// Signs certificates for as long as it lives; its files go with it.
+/// Signs certificates; its files are deleted when it is dropped.
 pub struct Authority {
     folder: TempDir,
     issuer: Issuer<'static, KeyPair>,
@@ -27,7 +27,7 @@ pub struct Certified {
 }
 
 impl Authority {
-    /// An authority that nobody has heard of.
+    /// A new authority, which no system trusts.
     ///
     /// # Panics
     ///
@@ -35,7 +35,7 @@ impl Authority {
     pub fn new() -> Self {
         use std::os::unix::fs::PermissionsExt;
         let folder = tempfile::tempdir().expect("a folder for certificates");
-        // Servers may run as somebody else.
+        // Servers may run as another user.
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o755)).expect("a folder");
         let mut params = params("a throw-away authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);

@@ -13,7 +13,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The key under which WebDriver hands out a reference to an element.
 const ELEMENT: &str = "element-6066-11e4-a52e-4f735466cecf";
 
-/// A browser window with a profile of its own, closed when this value goes.
+/// A browser window with its own profile, closed when this value is dropped.
 ///
 /// Elements are named by CSS selectors; every method that names one waits up to 10 s for it to appear. The methods
 /// block: from asynchronous code call them in `spawn_blocking`.
@@ -32,7 +32,7 @@ pub struct Browser {
     session: String,
 }
 
-/// Why the browser did not do what was asked.
+/// Why a browser command failed.
 #[derive(Debug, thiserror::Error)]
 pub enum BrowserError {
     /// The endpoint is another server.
@@ -41,7 +41,7 @@ pub enum BrowserError {
     /// Chromedriver did not answer.
     #[error("chromedriver does not answer")]
     Unreachable(#[source] std::io::Error),
-    /// Chromedriver refused, in its own words.
+    /// The error that Chromedriver reported.
     #[error("{code}: {message}")]
     Refused {
         /// The WebDriver error code, such as `no such element`.

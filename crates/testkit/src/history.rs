@@ -1,11 +1,11 @@
 //! Judges what was applied against what was written. Shares no code with the engine: it knows lists, and nothing of outboxes,
 //! relays or inboxes.
 //!
-//! Writers say what they wrote and what they know of its fate. Consumers keep a list per key in a table of their own
-//! business. An independent reader brings the broker's log. From these alone:
+//! Writers log what they wrote and whether it committed. Consumers keep a list per key in a table of their own
+//! business. An independent reader provides the broker's log. From these alone:
 //!
 //! * every acknowledged write is applied once by every consumer, or lies in a box;
-//! * a write that failed is never applied, and nothing is applied that nobody wrote;
+//! * a write that failed is never applied, and nothing is applied that was not written;
 //! * a write whose fate is unknown is applied at most once;
 //! * a key's list, and the first appearances of a key in the broker's log, are in the order of the commits;
 //! * nothing of a key is applied behind an event that lies in a box.
@@ -24,7 +24,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use serde::{Deserialize, Serialize};
 
-/// What a writer knows of a transaction.
+/// Whether a write committed, as far as its writer knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Fate {
@@ -36,7 +36,7 @@ pub enum Fate {
     Unknown,
 }
 
-/// One event that somebody tried to write.
+/// One attempted write of an event.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Write {
     /// Names the attempt, and no other.
@@ -73,7 +73,7 @@ pub struct History {
     pub quarantined: BTreeSet<String>,
 }
 
-/// What a history comes to.
+/// The verdict on a history.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Judgement {
     /// Writes whose commit was acknowledged.
@@ -82,7 +82,7 @@ pub struct Judgement {
     pub unknown: usize,
     /// Acknowledged writes that are missing from the broker or at a consumer, and lie in no box.
     pub lost: usize,
-    /// Writes that were published or applied though they failed, or that nobody wrote.
+    /// Writes that were published or applied though they failed, or that were never written.
     pub phantom: usize,
     /// Applications beyond the first of a write.
     pub applied_twice: usize,
@@ -113,15 +113,22 @@ impl History {
 
     /// Judges it, as of when everything should have arrived.
     pub fn judge(&self) -> Judgement {
-        Judge::over(self).finish(true)
+        Judge::over(self).finish(Stage::Ended)
     }
 
-    /// Judges only what time cannot mend: what is missing may still arrive, unless a later one of its key is there already.
+    /// Judges a run in progress: a missing write may still arrive, unless a later one of its key has already.
     ///
     /// Read the broker's log and the lists before the writers' word, and nothing is taken for a phantom that is not one.
     pub fn judge_so_far(&self) -> Judgement {
-        Judge::over(self).finish(false)
+        Judge::over(self).finish(Stage::InProgress)
     }
+}
+
+/// Whether more may still arrive.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Stage {
+    InProgress,
+    Ended,
 }
 
 const EXAMPLES: usize = 20;
@@ -147,12 +154,12 @@ impl<'h> Judge<'h> {
         Judge { history, writes, phantoms: HashSet::new(), lost: HashSet::new(), judgement }
     }
 
-    fn finish(mut self, at_the_end: bool) -> Judgement {
+    fn finish(mut self, stage: Stage) -> Judgement {
         let history = self.history;
         if let Some(broker) = &history.broker {
             self.broker(broker);
             let there: HashSet<&str> = broker.iter().map(|m| m.id.as_str()).collect();
-            self.missing("the broker", &there, &BTreeSet::new(), at_the_end);
+            self.missing("the broker", &there, &BTreeSet::new(), stage);
         }
         for (consumer, lists) in &history.applied {
             let mut there = HashSet::new();
@@ -163,7 +170,7 @@ impl<'h> Judge<'h> {
             let none = BTreeSet::new();
             let boxed = history.boxed.get(consumer).unwrap_or(&none);
             self.followers(consumer, lists, boxed);
-            self.missing(consumer, &there, boxed, at_the_end);
+            self.missing(consumer, &there, boxed, stage);
         }
         self.judgement.lost = self.lost.len();
         self.judgement.phantom = self.phantoms.len();
@@ -203,7 +210,7 @@ impl<'h> Judge<'h> {
     fn expected(&mut self, place: &str, key: &str, id: &'h str) -> Option<&'h Write> {
         let write = self.writes.get(id).copied();
         let why = match write {
-            None => "which nobody wrote",
+            None => "which was never written",
             Some(write) if write.key != key => "which is of another key",
             Some(write) if write.fate == Fate::Failed => "whose transaction failed",
             Some(write) => return Some(write),
@@ -237,7 +244,7 @@ impl<'h> Judge<'h> {
         place: &str,
         there: &HashSet<&str>,
         boxed: &BTreeSet<String>,
-        at_the_end: bool,
+        stage: Stage,
     ) {
         let mut latest: HashMap<&str, u64> = HashMap::new();
         for id in there {
@@ -250,7 +257,8 @@ impl<'h> Judge<'h> {
             let accounted = there.contains(id.as_str())
                 || boxed.contains(id)
                 || self.history.quarantined.contains(id);
-            let passed = at_the_end || latest.get(key.as_str()).is_some_and(|latest| latest > n);
+            let overtaken = latest.get(key.as_str()).is_some_and(|latest| latest > n);
+            let passed = stage == Stage::Ended || overtaken;
             if *fate == Fate::Committed && !accounted && passed && self.lost.insert(id) {
                 self.tell(format!("{id} of {key} (number {n}) is missing at {place}"));
             }

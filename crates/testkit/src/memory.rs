@@ -1,22 +1,23 @@
 //! A transport in memory, for tests that need no broker. It passes the same
-//! [conformance suite](mod@crate::conformance) as the real ones.
+//! [conformance suite](mod@crate::conformance) as the others.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
-use chapar_core::machine::flight::{Flight, Key};
+use chapar_core::machine::flight::{Flight, Key, Stale};
+use chapar_core::machine::ownership::{Claim, LeaseState, Member, Reads, Roster, Standing};
 use chapar_core::port::{
-    BoxFuture, Delivery, Features, Outgoing, Position, Receipt, SeekTo, Subscription,
-    SubscriptionSpec, Token, TopicSpec, Transport, TransportError,
+    AckToken, BoxFuture, Delivery, Features, Outgoing, Position, Receipt, SeekTo, Subscription,
+    SubscriptionSpec, TopicSpec, Tracking, Transport, TransportError,
 };
 use jiff::Timestamp;
 use tokio::sync::Notify;
 
 const PARTITIONS: u32 = 8;
 
-/// A broker in memory. Clones are the same broker, and each subscription made from one counts as
-/// a process of its own.
+/// A broker in memory. Clones are the same broker, and each subscription made from one acts as a
+/// process of its own.
 ///
 /// ```
 /// use std::sync::Arc;
@@ -51,7 +52,7 @@ impl Default for Broker {
 
 impl Broker {
     fn state(&self) -> MutexGuard<'_, State> {
-        // A panic of one test must not take the others with it.
+        // A panic in one test must not fail the others.
         self.state.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
     }
 
@@ -68,74 +69,73 @@ struct State {
     members: u64,
 }
 
-/// The processes of a subscription and their shares.
+/// A subscription: its members, and its partitions.
 #[derive(Debug)]
 struct Group {
     topics: Vec<String>,
     deadline: Duration,
-    members: Vec<u64>,
-    shares: Vec<Share>,
+    roster: Roster<u32>,
+    members: HashMap<String, Member<u32, Flight<Delivery>>>,
+    /// Up to where each partition is acknowledged.
+    cursors: [u64; PARTITIONS as usize],
     turn: usize,
-}
-
-#[derive(Debug)]
-struct Share {
-    owner: Option<u64>,
-    epoch: i64,
-    flight: Flight<Delivery>,
 }
 
 impl Group {
     fn new(spec: &SubscriptionSpec) -> Self {
-        let share = |_| Share { owner: None, epoch: 0, flight: Flight::new(0, spec.ack_deadline) };
+        let claims = (0..PARTITIONS).map(|partition| (partition, Claim::default()));
         Group {
             topics: spec.topics.clone(),
             deadline: spec.ack_deadline,
-            members: Vec::new(),
-            shares: (0..PARTITIONS).map(share).collect(),
+            roster: Roster { members: BTreeMap::new(), partitions: claims.collect() },
+            members: HashMap::new(),
+            cursors: [0; PARTITIONS as usize],
             turn: 0,
         }
     }
 
-    /// Gives back what is more than a fair share and has nothing in flight, takes what is less,
-    /// and returns the shares to deliver from.
-    fn balance(&mut self, member: u64) -> Vec<usize> {
-        let fair = self.shares.len().div_ceil(self.members.len().max(1));
-        let mut mine: Vec<usize> = (0..self.shares.len())
-            .filter(|index| self.shares[*index].owner == Some(member))
-            .collect();
-        for index in mine.split_off(mine.len().min(fair)) {
-            if self.shares[index].flight.in_flight() == 0 {
-                self.assign(index, None);
-            }
-        }
-        for index in 0..self.shares.len() {
-            if mine.len() < fair && self.shares[index].owner.is_none() {
-                self.assign(index, Some(member));
-                mine.push(index);
-            }
-        }
-        mine
+    fn join(&mut self, name: &str) {
+        let standing = Standing { lease: LeaseState::Valid, reads: Reads::All };
+        self.roster.members.insert(name.to_owned(), standing);
+        // Members are tasks of one process and are not frozen one by one: leases do not run out.
+        self.members.insert(name.to_owned(), Member::new(name, Duration::MAX));
     }
 
-    fn leave(&mut self, member: u64) {
-        self.members.retain(|other| *other != member);
-        for index in 0..self.shares.len() {
-            if self.shares[index].owner == Some(member) {
-                self.assign(index, None);
-            }
+    /// Takes a member's turn: renews, gives back what is more than a fair share, takes what is
+    /// free.
+    fn take_turn(&mut self, name: &str, now: Duration) {
+        self.save_cursors(name);
+        let Some(member) = self.members.get_mut(name) else { return };
+        let plan = member.plan(&self.roster, Flight::in_flight);
+        self.roster.apply(name, &plan);
+        for (partition, epoch) in member.renewed(now, &self.roster.owned_by(name)).begun {
+            let flight = Flight::new(self.cursors[partition as usize], self.deadline);
+            member.held_mut().begin(partition, epoch, flight);
         }
     }
 
-    fn assign(&mut self, index: usize, owner: Option<u64>) {
-        self.shares[index].owner = owner;
-        self.move_to(index, self.shares[index].flight.acked());
+    fn leave(&mut self, name: &str) {
+        self.save_cursors(name);
+        self.members.remove(name);
+        self.roster.remove(name);
     }
 
-    /// Starts a new epoch behind an offset; deliveries of the old one are over.
-    fn move_to(&mut self, index: usize, acked: u64) {
-        self.shares[index].epoch += 1;
-        self.shares[index].flight = Flight::new(acked, self.deadline);
+    /// Notes how far a member has come with the partitions that it still owns.
+    fn save_cursors(&mut self, name: &str) {
+        let Some(member) = self.members.get(name) else { return };
+        for (partition, held) in member.held().iter() {
+            if self.roster.partitions.get(partition).map(|claim| claim.epoch) == Some(held.epoch) {
+                self.cursors[*partition as usize] = held.item.acked();
+            }
+        }
+    }
+
+    /// Moves a partition. The new epoch ends what was delivered of it.
+    fn seek(&mut self, partition: u32, acked: u64) {
+        self.cursors[partition as usize] = acked;
+        if let Some(claim) = self.roster.partitions.get_mut(&partition) {
+            *claim = Claim { owner: None, epoch: claim.epoch + 1 };
+        }
     }
 }
 
@@ -187,9 +187,9 @@ impl Transport for MemoryTransport {
             self.apply(&[], std::slice::from_ref(spec)).await?;
             let mut state = self.0.state();
             state.members += 1;
-            let member = state.members;
+            let member = format!("member-{}", state.members);
             if let Some(group) = state.groups.get_mut(&spec.name) {
-                group.members.push(member);
+                group.join(&member);
             }
             let part = Part { broker: self.0.clone(), spec: spec.clone(), member };
             Ok(Box::new(part) as Box<dyn Subscription>)
@@ -207,17 +207,17 @@ impl Transport for MemoryTransport {
             let group = groups.get_mut(subscription).ok_or_else(|| {
                 TransportError::Setup(format!("there is no subscription {subscription}"))
             })?;
-            for (index, log) in log.iter().enumerate() {
+            for (partition, log) in (0..).zip(log.iter()) {
                 let before = match to {
                     SeekTo::Beginning => 0,
                     SeekTo::End => log.len() as u64,
                     SeekTo::Time(at) => {
                         log.iter().take_while(|d| d.published_at < at).count() as u64
                     }
-                    SeekTo::Position(to) if to.partition as usize == index => to.offset.max(1) - 1,
+                    SeekTo::Position(to) if to.partition == partition => to.offset.max(1) - 1,
                     SeekTo::Position(_) => continue,
                 };
-                group.move_to(index, before);
+                group.seek(partition, before);
             }
             self.0.changed.notify_waiters();
             Ok(())
@@ -237,7 +237,7 @@ impl State {
         let log = &mut self.log[partition as usize];
         let position = Position { partition, offset: log.len() as u64 + 1 };
         log.push(Delivery {
-            token: Token { position, handle: None },
+            token: AckToken::unacknowledgeable(position),
             topic: message.topic,
             key: message.key,
             headers: message.headers,
@@ -254,7 +254,7 @@ impl State {
 struct Part {
     broker: Arc<Broker>,
     spec: SubscriptionSpec,
-    member: u64,
+    member: String,
 }
 
 impl Part {
@@ -263,30 +263,31 @@ impl Part {
         let State { log, groups, .. } = &mut *state;
         let Some(group) = groups.get_mut(&self.spec.name) else { return (vec![], None) };
         let now = self.broker.now();
-        let mut mine = group.balance(self.member);
-        // Another share comes first each time, so that a busy one does not starve the rest.
+        group.take_turn(&self.member, now);
         group.turn = group.turn.wrapping_add(1);
-        let first = group.turn % mine.len().max(1);
-        mine.rotate_left(first);
-        let ours = |share: &&Share| share.owner == Some(self.member);
-        let held: usize = group.shares.iter().filter(ours).map(|s| s.flight.in_flight()).sum();
-        let mut room = max.min(self.spec.max_in_flight.saturating_sub(held));
+        let Group { topics, members, turn, .. } = group;
+        let Some(member) = members.get_mut(&self.member) else { return (vec![], None) };
+        let in_flight: usize = member.held().items().map(Flight::in_flight).sum();
+        let mut room = max.min(self.spec.max_in_flight.saturating_sub(in_flight));
         let (mut deliveries, mut due) = (Vec::new(), None::<Duration>);
-        for index in mine {
-            let Share { epoch, flight, .. } = &mut group.shares[index];
-            let fresh = log[index].iter().skip(flight.read_to() as usize);
+        for partition in member.held().deliverable(*turn) {
+            let Some(held) = member.held_mut().get_mut(&partition) else { continue };
+            let (epoch, flight) = (held.epoch, &mut held.item);
+            let fresh = log[partition as usize].iter().skip(flight.read_to() as usize);
             let space = self.spec.max_in_flight.saturating_sub(flight.waiting());
             for delivery in fresh.take(space) {
                 let offset = delivery.token.position.offset;
                 let key = delivery.key.as_deref().map(Key::of);
-                match group.topics.contains(&delivery.topic) {
+                match topics.contains(&delivery.topic) {
                     true => flight.push(offset, key, delivery.clone()),
                     false => flight.skip_to(offset),
                 }
             }
             for taken in flight.take(room, now) {
-                let token = Token::of(taken.item.token.position, *epoch, taken.attempt);
-                deliveries.push(Delivery { token, attempt: taken.attempt, ..taken.item });
+                let (number, attempt) = (taken.offset, taken.attempt);
+                let tracking = Tracking { epoch, number, attempt };
+                let token = AckToken::of(taken.item.token.position, tracking);
+                deliveries.push(Delivery { token, attempt, ..taken.item });
                 room -= 1;
             }
             due = due.into_iter().chain(flight.due()).min();
@@ -294,26 +295,27 @@ impl Part {
         (deliveries, due)
     }
 
-    /// Does something with the flight that a token belongs to.
+    /// Applies `act` to the partition of a delivery, if this member still owns it.
     fn with<T>(
         &self,
-        token: &Token,
-        act: impl FnOnce(&mut Flight<Delivery>, u32, Duration) -> Option<T>,
+        token: &AckToken,
+        act: impl FnOnce(&mut Flight<Delivery>, Tracking, Duration) -> Result<T, Stale>,
     ) -> Result<T, TransportError> {
         let now = self.broker.now();
         let mut state = self.broker.state();
-        let group = state.groups.get_mut(&self.spec.name);
-        let (epoch, attempt) = token.delivery().ok_or(TransportError::Expired)?;
-        group
-            .and_then(|group| group.shares.get_mut(token.position.partition as usize))
-            .filter(|share| share.owner == Some(self.member) && share.epoch == epoch)
-            .and_then(|share| act(&mut share.flight, attempt, now))
-            .ok_or(TransportError::Expired)
+        let group = state.groups.get_mut(&self.spec.name).ok_or(TransportError::Expired)?;
+        let (tracking, partition) = (token.tracking()?, token.position.partition);
+        let claim = group.roster.partitions.get(&partition);
+        let member = group.members.get_mut(&self.member);
+        let member = member.filter(|_| claim.is_some_and(|claim| claim.epoch == tracking.epoch));
+        let flight = member.and_then(|m| m.admit(&partition, tracking.epoch, now).ok());
+        let flight = flight.ok_or(TransportError::Expired)?;
+        act(flight, tracking, now).map_err(|Stale| TransportError::Expired)
     }
 
     fn leave(&self) {
         if let Some(group) = self.broker.state().groups.get_mut(&self.spec.name) {
-            group.leave(self.member);
+            group.leave(&self.member);
         }
         self.broker.changed.notify_waiters();
     }
@@ -341,13 +343,18 @@ impl Subscription for Part {
         })
     }
 
-    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn fetch_oldest(&self, wait: Duration) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
+        // All messages of a key are in one partition and come in their order, so none waits for
+        // one that is not delivered yet.
+        self.fetch(0, wait)
+    }
+
+    fn ack<'a>(&'a self, tokens: &'a [AckToken]) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
-            let ack = |token: &Token| {
-                let offset = token.position.offset;
-                self.with(token, |flight, attempt, _| flight.ack(offset, attempt).ok().map(drop))
+            let ack = |token: &AckToken| {
+                self.with(token, |flight, of, _| flight.ack(of.number, of.attempt).map(drop))
             };
-            // All that can be are taken, whatever became of the others.
+            // Each is acknowledged by itself, whether or not the others are accepted.
             let results: Vec<_> = tokens.iter().map(ack).collect();
             self.broker.changed.notify_waiters();
             results.into_iter().collect()
@@ -356,30 +363,23 @@ impl Subscription for Part {
 
     fn nack<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a AckToken,
         delay: Duration,
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
-            let offset = token.position.offset;
-            self.with(token, |flight, attempt, now| flight.nack(offset, attempt, now + delay).ok())
+            self.with(token, |flight, of, now| flight.nack(of.number, of.attempt, now + delay))
         })
     }
 
-    fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn keep_alive(&self) -> BoxFuture<'_, Result<(), TransportError>> {
         Box::pin(async move {
-            if tokens.is_empty() {
-                let now = self.broker.now();
-                let mut state = self.broker.state();
-                for group in state.groups.get_mut(&self.spec.name).into_iter() {
-                    let ours = |share: &&mut Share| share.owner == Some(self.member);
-                    group.shares.iter_mut().filter(ours).for_each(|s| s.flight.extend_all(now));
-                }
+            let now = self.broker.now();
+            let mut state = self.broker.state();
+            let group = state.groups.get_mut(&self.spec.name);
+            if let Some(member) = group.and_then(|group| group.members.get_mut(&self.member)) {
+                member.held_mut().items_mut().for_each(|flight| flight.extend_all(now));
             }
-            let extend = |token: &Token| {
-                let offset = token.position.offset;
-                self.with(token, |flight, attempt, now| flight.extend(offset, attempt, now).ok())
-            };
-            tokens.iter().try_for_each(extend)
+            Ok(())
         })
     }
 

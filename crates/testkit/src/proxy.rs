@@ -27,7 +27,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
 
-/// Stands between clients and one server. Everything is closed when it goes.
+/// A proxy between clients and one server. Dropping it closes all connections.
 #[derive(Debug)]
 pub struct Proxy {
     shared: Arc<Shared>,

@@ -79,7 +79,7 @@ fn a_consumer_that_applied_nothing_at_all_has_lost_everything() {
 }
 
 #[test]
-fn a_write_that_failed_and_one_that_nobody_wrote_are_phantoms() {
+fn a_failed_write_and_one_that_was_never_written_are_phantoms() {
     let mut history = good();
     // Its number went to the next that committed.
     history.writes.push(Write { id: "rolled back".into(), ..write("a", 3, Fate::Failed) });

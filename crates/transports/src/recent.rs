@@ -1,24 +1,22 @@
-//! What was seen a short while ago.
+//! Deduplication by ids that were seen recently.
 //!
-//! Kafka and Pub/Sub do not know an event that is published twice: it is two messages to them. So
-//! it is recognised in two places: by the transport that had a receipt for it, and by the
-//! subscription that has seen both. What escapes both (another process published it, and another
-//! reads it) meets the consumer's inbox.
+//! Kafka and Pub/Sub do not deduplicate by event id. A repeated publish is recognised in two places:
+//! by the process that published the event before, and by a subscription that has seen both
+//! messages. What passes both is removed by the consumer's inbox.
 
 use std::collections::HashMap;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
-/// At most so many keys, of which the later half is certainly there, each with something about it,
-/// for no longer than a window of time.
+/// A bounded map of recent keys. It holds at most a given number, and certainly the later half of
+/// them, for no longer than a time window.
 ///
-/// Keys go into a fresh half until it is full. Then it becomes the old half, and what was in that
-/// is forgotten at once: this is in the way of every message, and cheaper than to forget one key
-/// for each.
+/// Keys go into a new half until it is full. Then it becomes the old half, and the previous old
+/// half is dropped as a whole, which is cheaper than removing one key for every message.
 #[derive(Debug)]
 pub(crate) struct Recent<K, T> {
     most: usize,
-    /// Without one, the clock is not asked.
+    /// Without a window, the clock is not read.
     window: Option<Duration>,
     fresh: Half<K, T>,
     old: Half<K, T>,

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 
 use chapar_core::port::{Outgoing, Receipt, TransportError};
 
-/// What became of one message.
+/// The result of publishing one message.
 pub(crate) type Published = Result<Receipt, TransportError>;
 
-/// Publishes in waves: a message whose key has one before it in the batch waits until that is
-/// acknowledged, and shares its failure.
+/// Publishes in waves: a message waits until the earlier ones of its key in the batch are
+/// acknowledged, and fails if one of them fails.
 pub(crate) async fn in_waves<F: Future<Output = Vec<Published>>>(
     batch: Vec<Outgoing>,
     publish: impl Fn(Vec<Outgoing>) -> F,

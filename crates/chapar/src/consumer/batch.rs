@@ -7,7 +7,7 @@ use chapar_core::convert::DUAL_PUBLISH_OF;
 use chapar_core::dialect::Message;
 use chapar_core::machine::failure::{FailureKind, FailurePolicy};
 use chapar_core::machine::order::Place;
-use chapar_core::port::{BoxFuture, Delivery, Token};
+use chapar_core::port::{AckToken, BoxFuture, Delivery};
 use chapar_core::{Envelope, rules};
 use chapar_sql::{Arrival, Tx};
 use jiff::Timestamp;
@@ -25,7 +25,7 @@ use crate::registry::Refusal;
 #[derive(Clone)]
 pub(crate) struct Item {
     /// What to acknowledge it by, unless it comes out of a box.
-    pub(crate) token: Option<Token>,
+    pub(crate) token: Option<AckToken>,
     pub(crate) arrival: Arc<Arrival>,
     pub(crate) envelope: Result<Arc<Envelope>, Unusable>,
     pub(crate) attempts: u32,

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use chapar_core::machine::breaker::Breaker;
 use chapar_core::machine::lanes::Lanes;
 use chapar_core::port::{
-    Delivery, Subscription, SubscriptionSpec, Token, Transport, TransportError,
+    AckToken, Delivery, Subscription, SubscriptionSpec, Transport, TransportError,
 };
 use chapar_sql::{InboxFloor, StoreError};
 use jiff::Timestamp;
@@ -194,8 +194,10 @@ impl Runner {
         subscription: &dyn Subscription,
         room: usize,
     ) -> Result<Vec<Item>, TransportError> {
-        let wait = if room == 0 { STUCK } else { RELEASE_EVERY };
-        let fetched = subscription.fetch(room, wait).await?;
+        let fetched = match room {
+            0 => subscription.fetch_oldest(STUCK).await?,
+            _ => subscription.fetch(room, RELEASE_EVERY).await?,
+        };
         let mut items = Vec::with_capacity(fetched.len());
         for delivery in fetched {
             self.warn_of_deprecation(&delivery);
@@ -523,7 +525,7 @@ impl Done {
         counts.into_iter().collect()
     }
 
-    fn tokens(&self) -> Vec<Token> {
+    fn tokens(&self) -> Vec<AckToken> {
         self.dealt.iter().filter_map(|item| item.token).collect()
     }
 }

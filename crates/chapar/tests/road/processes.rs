@@ -8,8 +8,8 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chapar::core::port::{
-    BoxFuture, Delivery, Features, Outgoing, Receipt, SeekTo, Subscription, SubscriptionSpec,
-    Token, TopicSpec, Transport, TransportError,
+    AckToken, BoxFuture, Delivery, Features, Outgoing, Receipt, SeekTo, Subscription,
+    SubscriptionSpec, TopicSpec, Transport, TransportError,
 };
 use chapar::sql::SqlTransport;
 use chapar::{App, Consumer, Service, Store, StoreOptions};
@@ -153,7 +153,7 @@ pub(crate) struct Spread {
 /// The bytes that are delivered and not yet acknowledged.
 #[derive(Default)]
 struct Flight {
-    sizes: HashMap<Token, usize>,
+    sizes: HashMap<AckToken, usize>,
     most: usize,
 }
 
@@ -245,40 +245,47 @@ impl Transport for Spread {
 /// Gives the messages their keys back.
 struct Gathered(Box<dyn Subscription>, Arc<Mutex<Flight>>);
 
+impl Gathered {
+    fn gather(&self, mut fetched: Vec<Delivery>) -> Vec<Delivery> {
+        for delivery in &mut fetched {
+            let key = delivery.key.as_deref().and_then(|key| key.split_once('#'));
+            delivery.key = key.map(|(key, _)| key.to_owned());
+        }
+        let mut flight = self.1.lock().unwrap();
+        flight.sizes.extend(fetched.iter().map(|got| (got.token, got.body.len())));
+        flight.most = flight.most.max(flight.sizes.values().sum());
+        fetched
+    }
+}
+
 impl Subscription for Gathered {
     fn fetch(
         &self,
         max: usize,
         wait: Duration,
     ) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
-        Box::pin(async move {
-            let mut fetched = self.0.fetch(max, wait).await?;
-            for delivery in &mut fetched {
-                let key = delivery.key.as_deref().and_then(|key| key.split_once('#'));
-                delivery.key = key.map(|(key, _)| key.to_owned());
-            }
-            let mut flight = self.1.lock().unwrap();
-            flight.sizes.extend(fetched.iter().map(|got| (got.token, got.body.len())));
-            flight.most = flight.most.max(flight.sizes.values().sum());
-            Ok(fetched)
-        })
+        Box::pin(async move { Ok(self.gather(self.0.fetch(max, wait).await?)) })
     }
 
-    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn fetch_oldest(&self, wait: Duration) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
+        Box::pin(async move { Ok(self.gather(self.0.fetch_oldest(wait).await?)) })
+    }
+
+    fn ack<'a>(&'a self, tokens: &'a [AckToken]) -> BoxFuture<'a, Result<(), TransportError>> {
         self.1.lock().unwrap().sizes.retain(|token, _| !tokens.contains(token));
         self.0.ack(tokens)
     }
 
     fn nack<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a AckToken,
         delay: Duration,
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         self.0.nack(token, delay)
     }
 
-    fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
-        self.0.extend(tokens)
+    fn keep_alive(&self) -> BoxFuture<'_, Result<(), TransportError>> {
+        self.0.keep_alive()
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), TransportError>> {

@@ -3,7 +3,7 @@
 use std::io::{IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use chapar_core::port::{Action, Difference, How};
+use chapar_core::port::{Action, Difference, How, Pruning};
 
 use crate::output::{bold, dim, red};
 
@@ -54,14 +54,14 @@ pub(super) fn failed(part: &Difference, error: &str) -> String {
     format!("{}: {} {}: {error}", red("failed"), part.kind, part.name)
 }
 
-pub(super) fn summary(plan: &[Difference], prune: bool) -> String {
+pub(super) fn summary(plan: &[Difference], pruning: Pruning) -> String {
     let count = |wanted: fn(&Action) -> bool| plan.iter().filter(|d| wanted(&d.action)).count();
     let create = count(|action| matches!(action, Action::Create { .. }));
     let change = count(|action| matches!(action, Action::Change { .. }));
     let extra = count(|action| matches!(action, Action::Extra { .. }));
     let more = match extra {
         0 => String::new(),
-        _ if prune => format!(", {extra} to delete"),
+        _ if pruning == Pruning::Delete => format!(", {extra} to delete"),
         _ => format!("; {extra} not in the catalog, which --prune deletes"),
     };
     match create + change {

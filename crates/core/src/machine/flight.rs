@@ -1,9 +1,9 @@
-//! What one owner of a partition has read and not yet seen acknowledged.
+//! The messages of a partition that its owner has read and that are not acknowledged.
 //!
-//! Messages go in by ascending offset and come out in that order. Several of a key may be out
-//! at once, but when one of them is handed back or its deadline passes, its followers are taken
-//! back with it: whatever is delivered next of that key starts with the earliest that is open.
-//! Every transport that keeps a cursor per partition works with one of these.
+//! Messages are added by ascending offset and taken in that order. Several of a key may be in
+//! flight at once, but when one of them is handed back or its deadline passes, its followers are
+//! taken back with it: the next delivery of that key is the earliest open message. Every transport
+//! with a cursor per partition uses one of these for each partition.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
@@ -14,14 +14,14 @@ use std::time::Duration;
 pub struct Flight<T> {
     deadline: Duration,
     read_to: u64,
-    /// By ascending offset. The first is open; one behind it that is acknowledged leaves its seat
-    /// empty, until all before it are or there are too many such.
+    /// By ascending offset. The first seat is always open. A later message that is acknowledged
+    /// leaves its seat empty, until all before it are acknowledged or too many seats are empty.
     seats: VecDeque<Seat<T>>,
     empty: usize,
     flying: usize,
-    /// Nothing before this offset waits.
+    /// No message before this offset waits.
     waiting_from: u64,
-    /// No deadline is over before this.
+    /// No deadline passes before this time.
     late_from: Duration,
 }
 
@@ -31,11 +31,11 @@ struct Seat<T> {
     open: Option<Open<T>>,
 }
 
-/// So many empty seats are nothing to tidy up for.
+/// With at most this many empty seats, compacting is not worth it.
 const FEW: usize = 64;
 
-/// An ordering key, told apart by a hash. Two with the same one count as one key: each may wait for
-/// the other, and neither is out of order.
+/// The hash of an ordering key. Two keys with the same hash are treated as one: each may wait for
+/// the other, and both stay in order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Key(u64);
 
@@ -48,12 +48,12 @@ impl Key {
     }
 }
 
-/// A message on its way out.
+/// A message to deliver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken<T> {
-    /// Where it lies.
+    /// Its offset.
     pub offset: u64,
-    /// Which delivery this is, from 1; it names the delivery together with the offset.
+    /// Which delivery this is, from 1. Offset and attempt identify the delivery.
     pub attempt: u32,
     /// The message.
     pub item: T,
@@ -78,7 +78,7 @@ enum State {
 }
 
 impl<T: Clone> Flight<T> {
-    /// Everything up to `acked` is done; a delivery may take `deadline`.
+    /// Starts after the offset `acked`; a delivery may take `deadline`.
     pub fn new(acked: u64, deadline: Duration) -> Self {
         Flight {
             deadline,
@@ -91,8 +91,8 @@ impl<T: Clone> Flight<T> {
         }
     }
 
-    /// Adds a message behind all others. One that is known already is ignored: a broker may
-    /// send again what is still open here.
+    /// Adds a message after all others. An offset that was read before is ignored: a broker may
+    /// send a message again.
     pub fn push(&mut self, offset: u64, key: Option<Key>, item: T) {
         if offset > self.read_to {
             let state = State::Waiting { not_before: Duration::ZERO };
@@ -102,17 +102,17 @@ impl<T: Clone> Flight<T> {
         }
     }
 
-    /// Nothing else up to here is for this subscription.
+    /// No other message up to this offset is for this subscription.
     pub fn skip_to(&mut self, offset: u64) {
         self.read_to = self.read_to.max(offset);
     }
 
-    /// Everything up to here has been looked at.
+    /// The offset up to which messages were read.
     pub fn read_to(&self) -> u64 {
         self.read_to
     }
 
-    /// Everything up to here is acknowledged.
+    /// The offset up to which every message is acknowledged: the cursor.
     pub fn acked(&self) -> u64 {
         self.seats.front().map_or(self.read_to, |first| first.offset - 1)
     }
@@ -123,12 +123,12 @@ impl<T: Clone> Flight<T> {
         inside.take_while(|seat| seat.offset < offsets.end).any(|seat| seat.open.is_some())
     }
 
-    /// How many are delivered and not acknowledged.
+    /// How many messages are in flight: delivered and not acknowledged.
     pub fn in_flight(&self) -> usize {
         self.flying
     }
 
-    /// How many wait to be delivered, for the first time or again.
+    /// How many messages wait to be delivered, for the first time or again.
     pub fn waiting(&self) -> usize {
         self.seats.len() - self.empty - self.flying
     }
@@ -172,7 +172,7 @@ impl<T: Clone> Flight<T> {
         taken
     }
 
-    /// Takes the oldest open message, if it is due and not in flight.
+    /// Takes the oldest unacknowledged message, if it is due and not in flight.
     pub fn take_oldest(&mut self, now: Duration) -> Option<Taken<T>> {
         self.expire(now);
         let Seat { offset, open: Some(open) } = self.seats.front_mut()? else { return None };
@@ -196,7 +196,7 @@ impl<T: Clone> Flight<T> {
         self.seats.iter().filter_map(|seat| seat.open.as_ref()).map(due).min()
     }
 
-    /// The message is dealt with, and is returned. Acknowledging once more does nothing.
+    /// Acknowledges a message and returns it. Acknowledging again returns none.
     pub fn ack(&mut self, offset: u64, attempt: u32) -> Result<Option<T>, Stale> {
         let known = offset <= self.read_to;
         let Some(index) = self.seat_of(offset) else {
@@ -217,7 +217,8 @@ impl<T: Clone> Flight<T> {
         Ok(Some(open.item))
     }
 
-    /// The message is to come again, not before `not_before`, and its followers behind it.
+    /// Hands a message back: it is delivered again, not before `not_before`, and its followers
+    /// after it.
     pub fn nack(&mut self, offset: u64, attempt: u32, not_before: Duration) -> Result<(), Stale> {
         let (index, open) = self.open(offset).ok_or(Stale)?;
         if open.attempt != attempt || !open.is_flying() {
@@ -230,18 +231,7 @@ impl<T: Clone> Flight<T> {
         Ok(())
     }
 
-    /// The message is being worked on: its deadline starts anew.
-    pub fn extend(&mut self, offset: u64, attempt: u32, now: Duration) -> Result<(), Stale> {
-        let until = now + self.deadline;
-        let (_, open) = self.open(offset).ok_or(Stale)?;
-        if open.attempt != attempt || !open.is_flying() {
-            return Err(Stale);
-        }
-        open.state = State::Flying { until };
-        Ok(())
-    }
-
-    /// Starts the deadline of everything in flight anew.
+    /// Restarts the deadline of everything in flight.
     pub fn extend_all(&mut self, now: Duration) {
         for open in self.seats.iter_mut().filter_map(|seat| seat.open.as_mut()) {
             if let State::Flying { until } = &mut open.state {
@@ -250,7 +240,7 @@ impl<T: Clone> Flight<T> {
         }
     }
 
-    /// Takes back everything that is in flight: whoever had it is gone.
+    /// Takes back everything in flight; earlier deliveries are stale.
     pub fn recall(&mut self) {
         for open in self.seats.iter_mut().filter_map(|seat| seat.open.as_mut()) {
             if open.is_flying() {
@@ -267,7 +257,7 @@ impl<T: Clone> Flight<T> {
         }
         for index in 0..self.seats.len() {
             let Seat { offset, open: Some(open) } = &mut self.seats[index] else { continue };
-            // An earlier one of its key may have taken it back already.
+            // An earlier message of its key may have taken it back already.
             if matches!(open.state, State::Flying { until } if until <= now) {
                 open.state = State::Waiting { not_before: now };
                 let (offset, key) = (*offset, open.key);
@@ -283,7 +273,7 @@ impl<T: Clone> Flight<T> {
         self.late_from = open.filter_map(until).min().unwrap_or(Duration::MAX);
     }
 
-    /// Takes back what is behind a seat of its key.
+    /// Takes back the messages of a key after a seat.
     fn take_back_followers(&mut self, index: usize, key: Option<Key>) {
         let Some(key) = key else { return };
         for open in self.seats.range_mut(index + 1..).filter_map(|seat| seat.open.as_mut()) {
@@ -294,13 +284,13 @@ impl<T: Clone> Flight<T> {
         }
     }
 
-    /// One that was in flight waits again.
+    /// Notes that a message in flight waits again.
     fn took_back(&mut self, offset: u64) {
         self.flying -= 1;
         self.waiting_from = self.waiting_from.min(offset);
     }
 
-    /// Gives up empty seats: all of them at the front, and those between once they are the most.
+    /// Removes empty seats: those at the front, and all once they are the majority.
     fn tidy(&mut self) {
         while self.seats.front().is_some_and(|seat| seat.open.is_none()) {
             self.seats.pop_front();
@@ -312,7 +302,7 @@ impl<T: Clone> Flight<T> {
         }
     }
 
-    /// An open message, and where it sits.
+    /// An open message, and the index of its seat.
     fn open(&mut self, offset: u64) -> Option<(usize, &mut Open<T>)> {
         let index = self.seat_of(offset)?;
         Some((index, self.seats[index].open.as_mut()?))
@@ -323,8 +313,8 @@ impl<T: Clone> Flight<T> {
         self.seats.get(index).is_some_and(|seat| seat.offset == offset).then_some(index)
     }
 
-    /// The first seat of an offset or one behind it. Mostly each offset has one, and then it is as
-    /// far from the first seat as their offsets are apart; never is it farther.
+    /// The index of the first seat at or after an offset. Mostly offsets are consecutive, and then
+    /// the index is the distance of the offsets; it is never more.
     fn first_from(&self, offset: u64) -> usize {
         let Some(first) = self.seats.front() else { return 0 };
         let apart = usize::try_from(offset.saturating_sub(first.offset)).unwrap_or(usize::MAX);
@@ -416,7 +406,7 @@ mod tests {
     fn an_extended_deadline_holds() {
         let mut flight = flight(&["a"]);
         flight.take(9, at(0));
-        flight.extend(1, 1, at(9)).unwrap();
+        flight.extend_all(at(9));
         assert_eq!(offsets(flight.take(9, at(18))), []);
         flight.extend_all(at(18));
         assert_eq!(offsets(flight.take(9, at(27))), []);
@@ -438,7 +428,7 @@ mod tests {
         assert_eq!(flight.acked(), 99_999);
     }
 
-    /// The same by a list that is searched from the front every time.
+    /// A reference model: a list that is searched from the front every time.
     #[derive(Default)]
     struct Plain(Vec<(u64, Option<Key>, u32, Option<State>)>);
 

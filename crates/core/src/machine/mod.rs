@@ -10,6 +10,7 @@ pub mod flight;
 pub mod lanes;
 pub mod lease;
 pub mod order;
+pub mod ownership;
 pub mod relay;
 pub mod retry;
 pub mod stamps;

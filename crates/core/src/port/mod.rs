@@ -1,7 +1,7 @@
 //! Ports: what the engine needs from the world, with the contract written on each trait.
 //!
-//! The engine owns no socket, file, clock or dice. Adapters in `sql` and `transports` bring
-//! them, and so does the test harness, with a clock to turn and dice to load.
+//! The engine owns no socket, file, clock or random generator. Adapters in `sql` and `transports`
+//! provide them, and so does the test harness, with a manual clock and seeded randomness.
 
 mod clock;
 mod effects;
@@ -19,11 +19,12 @@ pub use outbox::{
     OutboxRow, Park, Renewed, Settled, Shard, Track, Tried,
 };
 pub use topology::{
-    Action, DeclaredSubscription, Difference, How, LETTERS_KEPT, Setting, Topology, span,
+    Action, DeclaredSubscription, Difference, How, LETTERS_KEPT, Pruning, Retained, Setting,
+    Topology, span,
 };
 pub use transport::{
-    Delivery, Features, Handle, Kept, Outgoing, Position, ReadFrom, Reader, Receipt, SeekTo,
-    Subscription, SubscriptionSpec, Token, TopicSpec, Transport, TransportError,
+    AckToken, Delivery, Features, Kept, Origin, Outgoing, Position, ReadFrom, Reader, Receipt,
+    SeekTo, Subscription, SubscriptionSpec, TopicSpec, Tracking, Transport, TransportError,
 };
 
 /// A future that a port returns, boxed so that ports can be chosen at run time by URL.

@@ -1,26 +1,27 @@
-//! What a catalog asks of a transport, and how a transport differs from it.
+//! The topology that a catalog declares, and how a transport differs from it.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
 
 use super::TopicSpec;
 
-/// Everything that a transport must be set up for.
+/// The topology that a catalog declares for a transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Topology {
-    /// The system. What another one has on the same transport is none of its business.
+    /// The system. What other systems have on the same transport is ignored.
     pub system: String,
     /// Its topics.
     pub topics: Vec<TopicSpec>,
     /// The topics that each service publishes, by service: only its own.
     pub publishers: BTreeMap<String, Vec<String>>,
-    /// Who reads them: one entry for each service and topic.
+    /// The subscriptions: one for each reading service and topic.
     pub subscriptions: Vec<DeclaredSubscription>,
 }
 
-/// How long copies of dead letters are kept on a broker: they wait for somebody to look at them.
+/// Retention of the copies of dead letters on a broker, which wait for an operator.
 pub const LETTERS_KEPT: Duration = Duration::from_secs(14 * 24 * 3600);
 
 /// A topic that a service reads, as the catalog declares it.
@@ -28,18 +29,18 @@ pub const LETTERS_KEPT: Duration = Duration::from_secs(14 * 24 * 3600);
 pub struct DeclaredSubscription {
     /// `<consumer-service>.<topic-short>.sub`.
     pub name: String,
-    /// Who reads.
+    /// The reading service.
     pub service: String,
-    /// What it reads.
+    /// The topic that it reads.
     pub topic: String,
     /// Whether it must get the events of a key in order.
     pub ordered: bool,
-    /// Where what it cannot handle goes, on a transport with such topics.
+    /// The topic for its dead letters, on a transport that has such topics.
     pub dead_letter_topic: String,
 }
 
 impl Topology {
-    /// Whether somebody declares the topic.
+    /// Whether the topic is declared.
     pub fn declares(&self, topic: &str) -> bool {
         self.topics.iter().any(|spec| spec.name == topic)
     }
@@ -70,8 +71,8 @@ impl Topology {
         services.filter(owns).max_by_key(|service| service.len())
     }
 
-    /// How a consumer on the transport differs from what is declared: it reads what its service
-    /// may not, or belongs to no service at all.
+    /// How a consumer on the transport differs from the declaration: it reads topics that its
+    /// service may not read, or belongs to no declared service.
     pub fn judge(&self, consumer: &str, topics: &[String]) -> Option<Difference> {
         let action = match self.service_of(consumer) {
             Some(service) => {
@@ -84,8 +85,8 @@ impl Topology {
                     is: topic.clone(),
                     should: "nothing undeclared".into(),
                     how: How::ByHand(format!(
-                        "declare {service} as a consumer of {topic} in the catalog, or have it \
-                         read that no longer"
+                        "declare {service} as a consumer of {topic} in the catalog, or remove \
+                         the topic from the consumer"
                     )),
                 });
                 Action::Change { settings: settings.collect() }
@@ -102,35 +103,35 @@ impl Topology {
     }
 }
 
-/// Something on a transport that is not as it should be.
+/// Something on a transport that differs from the catalog.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// What it is, as the transport calls it: `stream`, `topic`, `subscription`.
+    /// The kind of object, as the transport calls it: `stream`, `topic`, `subscription`.
     pub kind: &'static str,
     /// Its name there.
     pub name: String,
-    /// What is to be done about it.
+    /// What to do about it.
     #[serde(flatten)]
     pub action: Action,
 }
 
-/// What is to be done about a [`Difference`].
+/// What to do about a [`Difference`].
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(tag = "action", rename_all = "lowercase")]
 pub enum Action {
-    /// It is not there.
+    /// It does not exist.
     Create {
-        /// How it will be: the name of a setting, and its value.
+        /// The settings that it will have, by name.
         settings: BTreeMap<&'static str, String>,
     },
-    /// It is there with other settings.
+    /// It exists with other settings.
     Change {
         /// Those that differ.
         settings: Vec<Setting>,
     },
-    /// It is there, and the catalog does not ask for it.
+    /// It exists, and the catalog does not declare it.
     Extra {
-        /// What deleting it would delete.
+        /// What would be lost by deleting it.
         holds: String,
     },
 }
@@ -140,11 +141,11 @@ pub enum Action {
 pub struct Setting {
     /// Its name on the transport.
     pub setting: &'static str,
-    /// What it is.
+    /// The current value.
     pub is: String,
-    /// What it should be.
+    /// The declared value.
     pub should: String,
-    /// How it gets there.
+    /// How it can be changed.
     pub how: How,
 }
 
@@ -152,25 +153,59 @@ pub struct Setting {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum How {
-    /// The transport changes it under way, and nothing is lost.
+    /// In place, without loss.
     InPlace,
-    /// The transport changes it under way, and deletes messages by it.
+    /// In place, but the change deletes messages.
     Deletes,
-    /// Not by the transport: what somebody has to do.
+    /// Not by the transport: what the operator has to do.
     ByHand(String),
 }
 
+/// Whether to delete what the catalog does not declare, and messages beyond a shorter retention.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Pruning {
+    /// Delete nothing.
+    Keep,
+    /// Delete it.
+    Delete,
+}
+
+/// How long messages are retained. A longer retention is greater.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Retained {
+    /// For this time.
+    For(Duration),
+    /// Without limit.
+    Forever,
+}
+
+impl Retained {
+    /// The retention of a broker that spells "without limit" as zero.
+    pub fn unless_zero(time: Duration) -> Self {
+        if time.is_zero() { Retained::Forever } else { Retained::For(time) }
+    }
+}
+
+impl fmt::Display for Retained {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Retained::For(time) => f.write_str(&span(*time)),
+            Retained::Forever => f.write_str("forever"),
+        }
+    }
+}
+
 impl Difference {
-    /// The part of it that the transport can carry out: what deletes something only to `prune`.
-    pub fn to_do(&self, prune: bool) -> Option<Difference> {
+    /// The part of it that the transport can carry out.
+    pub fn to_do(&self, pruning: Pruning) -> Option<Difference> {
         let action = match &self.action {
             Action::Create { .. } => self.action.clone(),
-            Action::Extra { .. } if prune => self.action.clone(),
+            Action::Extra { .. } if pruning == Pruning::Delete => self.action.clone(),
             Action::Extra { .. } => return None,
             Action::Change { settings } => {
                 let possible = |setting: &&Setting| match setting.how {
                     How::InPlace => true,
-                    How::Deletes => prune,
+                    How::Deletes => pruning == Pruning::Delete,
                     How::ByHand(_) => false,
                 };
                 let settings: Vec<_> = settings.iter().filter(possible).cloned().collect();
@@ -183,14 +218,15 @@ impl Difference {
         Some(Difference { action, ..self.clone() })
     }
 
-    /// Whether the transport falls short of the catalog, or to `prune` holds more than it.
-    pub fn counts(&self, prune: bool) -> bool {
-        prune || !matches!(self.action, Action::Extra { .. })
+    /// Whether the transport is not as declared: something is missing or differs, or there is more
+    /// than declared and that is to be deleted.
+    pub fn counts(&self, pruning: Pruning) -> bool {
+        pruning == Pruning::Delete || !matches!(self.action, Action::Extra { .. })
     }
 }
 
 impl Setting {
-    /// A setting that is not as it should be.
+    /// A setting, if its value is not the declared one.
     pub fn differs(
         setting: &'static str,
         is: impl ToString,
@@ -201,19 +237,18 @@ impl Setting {
         (is != should).then_some(Setting { setting, is, should, how })
     }
 
-    /// How long messages are kept: longer is harmless, shorter deletes. Zero stands for ever.
-    pub fn kept(setting: &'static str, is: Duration, should: Duration) -> Option<Self> {
-        let shorter = !should.is_zero() && (is.is_zero() || should < is);
-        let how = if shorter { How::Deletes } else { How::InPlace };
-        Setting::differs(setting, span(is), span(should), how)
+    /// A retention, if it is not the declared one: a shorter one deletes messages.
+    pub fn kept(setting: &'static str, is: Retained, should: Retained) -> Option<Self> {
+        let how = if should < is { How::Deletes } else { How::InPlace };
+        Setting::differs(setting, is, should, how)
     }
 }
 
-/// A time in the largest unit that divides it; zero is for ever.
+/// A time in the largest unit that divides it.
 pub fn span(time: Duration) -> String {
     let seconds = time.as_secs();
     match seconds {
-        _ if time.is_zero() => "for ever".into(),
+        0 if time.is_zero() => "0 s".into(),
         _ if time.subsec_nanos() > 0 => format!("{time:?}"),
         _ if seconds.is_multiple_of(86_400) => format!("{} d", seconds / 86_400),
         _ if seconds.is_multiple_of(3600) => format!("{} h", seconds / 3600),
@@ -267,24 +302,25 @@ mod tests {
     }
 
     #[test]
-    fn what_deletes_is_left_to_prune_and_what_is_by_hand_to_a_hand() {
+    fn deletions_need_pruning_and_manual_changes_are_left_to_the_operator() {
         let day = Duration::from_secs(86_400);
         let settings = vec![
-            Setting::kept("longer", day, 2 * day).unwrap(),
-            Setting::kept("shorter", Duration::ZERO, day).unwrap(),
+            Setting::kept("longer", Retained::For(day), Retained::For(2 * day)).unwrap(),
+            Setting::kept("shorter", Retained::Forever, Retained::For(day)).unwrap(),
             Setting::differs("odd", 1, 2, How::ByHand("ask".into())).unwrap(),
         ];
         let action = Action::Change { settings };
         let change = Difference { kind: "stream", name: "A".into(), action };
-        let done = |prune| match change.to_do(prune).unwrap().action {
+        let done = |pruning| match change.to_do(pruning).unwrap().action {
             Action::Change { settings } => settings.iter().map(|s| s.setting).collect::<Vec<_>>(),
             _ => vec![],
         };
-        assert_eq!(done(false), ["longer"]);
-        assert_eq!(done(true), ["longer", "shorter"]);
+        assert_eq!(done(Pruning::Keep), ["longer"]);
+        assert_eq!(done(Pruning::Delete), ["longer", "shorter"]);
         let extra = Difference { action: Action::Extra { holds: String::new() }, ..change.clone() };
-        assert!(extra.to_do(false).is_none() && !extra.counts(false) && extra.counts(true));
-        assert_eq!(Setting::kept("same", day, day), None);
+        assert!(extra.to_do(Pruning::Keep).is_none() && !extra.counts(Pruning::Keep));
+        assert!(extra.counts(Pruning::Delete));
+        assert_eq!(Setting::kept("same", Retained::For(day), Retained::For(day)), None);
         assert_eq!((span(7 * day), span(day / 5)), ("7 d".into(), "288 min".into()));
     }
 }

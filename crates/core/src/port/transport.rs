@@ -11,13 +11,14 @@ use crate::port::{BoxFuture, Difference, Topology};
 /// A message on its way to a transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
-    /// The event; a transport that dedupes does it by this id.
+    /// The id of the event, by which a transport deduplicates.
     pub id: Id,
-    /// Where it goes.
+    /// The topic to publish to.
     pub topic: String,
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub tenant: String,
-    /// Messages of one key are delivered in the order they were acknowledged in.
+    /// The ordering key: messages of one key are delivered in the order
+    /// of their receipts.
     pub key: Option<String>,
     /// Headers.
     pub headers: Headers,
@@ -25,7 +26,7 @@ pub struct Outgoing {
     pub body: Bytes,
 }
 
-/// Where a message lies in the transport.
+/// Where a message is stored in the transport.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     /// The partition, shard or stream partition; below 2³¹.
@@ -34,53 +35,75 @@ pub struct Position {
     pub offset: u64,
 }
 
-/// The transport has the message durably.
+/// Confirms that the transport has stored the message durably.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Receipt {
-    /// Where it lies.
+    /// Where it is stored.
     pub position: Position,
-    /// It was there before, under the same id.
+    /// Whether it was stored before, under the same id.
     pub duplicate: bool,
 }
 
-/// Names one delivery for its acknowledgement.
+/// Names one delivery of a message, so that it can be acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Token {
-    /// Where the message lies.
+pub struct AckToken {
+    /// Where the message is stored.
     pub position: Position,
-    /// What else the transport needs to know it by.
-    pub handle: Option<Handle>,
+    /// How the message was handed out.
+    pub origin: Origin,
 }
 
-/// What a transport knows one of its deliveries by, beside the place of the message.
+/// How a message was handed out, and so whether it can be acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Handle {
-    /// The time of owning in which it was delivered.
-    pub epoch: i64,
-    /// The transport's own number for the message, where it has one.
+pub enum Origin {
+    /// By a [`Subscription`], which expects an acknowledgement.
+    Subscription(Tracking),
+    /// By a [`Reader`], or read ahead and not yet delivered: there is nothing to acknowledge. A
+    /// subscription answers such a token with [`TransportError::Expired`].
+    Unacknowledgeable,
+}
+
+/// How a subscription recognises one of its deliveries.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Tracking {
+    /// The epoch of ownership in which it was delivered; a later epoch invalidates it.
+    pub epoch: u64,
+    /// The number under which the subscription tracks the message: in most transports its
+    /// offset, elsewhere a count of arrivals.
     pub number: u64,
-    /// Which delivery of the message it is.
+    /// Which delivery of the message it is in this epoch, from 1. Only the latest one counts.
     pub attempt: u32,
 }
 
-impl Token {
-    /// Names the `attempt`th delivery of a message under an owner's `epoch`.
-    pub fn of(position: Position, epoch: i64, attempt: u32) -> Self {
-        Token { position, handle: Some(Handle { epoch, number: 0, attempt }) }
+impl AckToken {
+    /// The token of a delivery by a subscription.
+    pub fn of(position: Position, tracking: Tracking) -> Self {
+        AckToken { position, origin: Origin::Subscription(tracking) }
     }
 
-    /// The epoch and attempt that [`Token::of`] was given.
-    pub fn delivery(&self) -> Option<(i64, u32)> {
-        self.handle.map(|handle| (handle.epoch, handle.attempt))
+    /// The token of a message that expects no acknowledgement.
+    pub fn unacknowledgeable(position: Position) -> Self {
+        AckToken { position, origin: Origin::Unacknowledgeable }
+    }
+
+    /// How the subscription recognises the delivery.
+    ///
+    /// # Errors
+    /// [`TransportError::Expired`] where no subscription delivered it.
+    pub fn tracking(&self) -> Result<Tracking, TransportError> {
+        match self.origin {
+            Origin::Subscription(tracking) => Ok(tracking),
+            Origin::Unacknowledgeable => Err(TransportError::Expired),
+        }
     }
 }
 
 /// A message that has arrived at a subscription.
 #[derive(Debug, Clone)]
 pub struct Delivery {
-    /// For its acknowledgement.
-    pub token: Token,
-    /// The topic it came on.
+    /// Identifies the delivery for its acknowledgement.
+    pub token: AckToken,
+    /// The topic that it was published to.
     pub topic: String,
     /// Its ordering key.
     pub key: Option<String>,
@@ -88,110 +111,111 @@ pub struct Delivery {
     pub headers: Headers,
     /// Body.
     pub body: Bytes,
-    /// Which delivery of the message this is, from 1, as far as the transport counts.
+    /// Which delivery of the message this is, from 1, as far as the transport counts them.
     pub attempt: u32,
-    /// When the transport took it.
+    /// When the transport stored it.
     pub published_at: Timestamp,
 }
 
-/// Who wants which messages.
+/// A subscription: a consumer and the topics that it reads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubscriptionSpec {
     /// The consumer's name: each subscription gets its own copy of every message.
     pub name: String,
     /// The topics.
     pub topics: Vec<String>,
-    /// How long a delivery may take before it counts as lost.
+    /// How long a delivery may take before the message is delivered again.
     pub ack_deadline: Duration,
-    /// The most messages that are delivered and not yet acknowledged.
+    /// The most messages in flight: delivered and not yet acknowledged.
     pub max_in_flight: usize,
 }
 
-/// A topic as it should be.
+/// A topic as it is declared.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TopicSpec {
     /// Its name.
     pub name: String,
-    /// Its number of partitions, where the transport has them.
+    /// The number of partitions, on a transport that has them.
     pub partitions: u32,
-    /// How long messages are kept.
+    /// How long messages are retained.
     pub retention: Duration,
 }
 
-/// Where to set a subscription.
+/// Where to move a subscription.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SeekTo {
-    /// The first message that is kept.
+    /// The first message that is retained.
     Beginning,
-    /// Behind the last.
+    /// After the last message.
     End,
-    /// The first message taken at or after this time.
+    /// The first message stored at or after this time.
     Time(Timestamp),
-    /// This very message.
+    /// This message.
     Position(Position),
 }
 
-/// Where to begin reading what a transport keeps.
+/// Where to begin reading the retained messages of a transport.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ReadFrom {
-    /// The first message that is kept.
+    /// The first message that is retained.
     Beginning,
-    /// Behind the last.
+    /// After the last message.
     End,
-    /// The first message taken at or after this time.
+    /// The first message stored at or after this time.
     Time(Timestamp),
-    /// Behind these offsets, by partition; partitions that are not named from their beginning.
+    /// After these offsets, by partition; other partitions from their beginning.
     Behind(BTreeMap<u32, u64>),
 }
 
-/// A message that a transport keeps, as a [`Reader`] finds it.
+/// A retained message, as a [`Reader`] returns it.
 #[derive(Debug, Clone)]
 pub struct Kept {
-    /// The event.
+    /// The id of the event.
     pub id: String,
-    /// Whose it is.
+    /// The tenant that it belongs to.
     pub tenant: String,
-    /// The message; its token acknowledges nothing.
+    /// The message. Its token is [`Origin::Unacknowledgeable`].
     pub delivery: Delivery,
 }
 
-/// What a transport can do beyond what all must.
+/// What a transport can do beyond the contract.
 ///
 /// Order within a key, redelivery, fan-out, durability and deduplication by id are not listed
-/// here, because none may lack them.
+/// here, because every transport must have them.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Features {
-    /// Keeps the order of a key when a publish in the middle fails, so that several of a key
-    /// may be in flight.
+    /// Keeps the order of a key when one publish fails, so that several messages of a key may be
+    /// published at the same time.
     pub ordered_in_flight: bool,
-    /// Delivers the messages of a key in the order of their receipts also where they are on
-    /// several topics of one service. Without it, the relay stamps messages with their order.
+    /// Delivers the messages of a key in the order of their receipts also over several topics of
+    /// one service. Without it, the relay stamps messages with their order.
     pub ordered_topics: bool,
-    /// Can set a subscription to a time.
+    /// Can move a subscription to a time.
     pub seek_time: bool,
-    /// Can set a subscription to a position.
+    /// Can move a subscription to a position.
     pub seek_position: bool,
-    /// Can hand a message back for later with a delay.
+    /// Can delay the redelivery of a message that is handed back.
     pub delayed_nack: bool,
-    /// Takes messages of 1 MiB.
+    /// Accepts messages of 1 MiB.
     pub mebibyte: bool,
 }
 
-/// Why a transport did not do it.
+/// Why a call to a transport failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TransportError {
-    /// It may work later.
+    /// Temporary: a retry may succeed.
     #[error("the transport is not available: {0}")]
     Unavailable(String),
-    /// It will not take this message, ever.
+    /// Permanent: the transport will never accept this message.
     #[error("the transport refuses the message: {0}")]
     Refused(String),
-    /// The set-up is wrong.
+    /// The configuration of the transport or of this process is wrong.
     #[error("the transport is not set up for this: {0}")]
     Setup(String),
-    /// The delivery is not ours any more: its deadline has passed or its partition has moved.
-    #[error("the delivery is not ours any more")]
+    /// The delivery has expired: its deadline has passed, it was superseded by a later one, or its
+    /// partition has another owner or epoch.
+    #[error("the delivery has expired")]
     Expired,
     /// The transport cannot do this; see [`Features`].
     #[error("this transport cannot {0}")]
@@ -199,7 +223,7 @@ pub enum TransportError {
 }
 
 impl TransportError {
-    /// Whether trying the same again can help.
+    /// Whether a retry can succeed.
     pub fn is_retryable(&self) -> bool {
         matches!(self, TransportError::Unavailable(_))
     }
@@ -209,24 +233,24 @@ impl TransportError {
 ///
 /// # Contract
 /// - A message is durable once its [`Receipt`] is returned, and not before.
-/// - Publishing may be repeated with the same id; consumers must expect duplicates all the same.
+/// - Publishing may be repeated with the same id; consumers must still expect duplicates.
 /// - Messages of one key and topic are delivered to a subscription in the order of their
-///   receipts, one process at a time, also after redelivery.
-/// - Every subscription gets every message of its topics that is published after it was made.
+///   receipts, by one process at a time, also after redelivery.
+/// - Every subscription gets every message that is published to its topics after it was created.
 pub trait Transport: Send + Sync {
-    /// What it can do.
+    /// What it can do beyond the contract.
     fn features(&self) -> Features;
 
-    /// Creates or changes topics to be as specified; applied twice it does nothing.
+    /// Creates topics and subscriptions, or changes them to be as specified. Idempotent.
     fn apply<'a>(
         &'a self,
         topics: &'a [TopicSpec],
         subscriptions: &'a [SubscriptionSpec],
     ) -> BoxFuture<'a, Result<(), TransportError>>;
 
-    /// Publishes a batch; the answer has one entry per message, in the same order.
+    /// Publishes a batch; the result has one entry per message, in the same order.
     ///
-    /// Unless [`Features::ordered_in_flight`], a batch holds at most one message of a key.
+    /// Without [`Features::ordered_in_flight`], a batch must hold at most one message of a key.
     fn publish(&self, batch: Vec<Outgoing>) -> BoxFuture<'_, Vec<Result<Receipt, TransportError>>>;
 
     /// Joins a subscription. Several processes that join share its messages.
@@ -235,16 +259,16 @@ pub trait Transport: Send + Sync {
         spec: &'a SubscriptionSpec,
     ) -> BoxFuture<'a, Result<Box<dyn Subscription>, TransportError>>;
 
-    /// Sets a subscription to another place, for all processes that share it.
+    /// Moves a subscription, for all processes that share it. Deliveries from before expire.
     fn seek<'a>(
         &'a self,
         subscription: &'a str,
         to: SeekTo,
     ) -> BoxFuture<'a, Result<(), TransportError>>;
 
-    /// How the transport differs from what a catalog asks for; changes nothing. What the
-    /// catalog does not mention is listed as [`Action::Extra`](super::Action::Extra) only where
-    /// it is certain to be the system's own.
+    /// How the transport differs from a catalog; changes nothing. What the catalog does not declare
+    /// is listed as [`Action::Extra`](super::Action::Extra) only if it certainly belongs to the
+    /// system.
     fn plan<'a>(
         &'a self,
         _wanted: &'a Topology,
@@ -252,9 +276,9 @@ pub trait Transport: Send + Sync {
         Box::pin(async { Err(TransportError::Unsupported("be compared with a catalog")) })
     }
 
-    /// Makes one difference go away: what [`Difference::to_do`] made of an entry of
-    /// [`Transport::plan`]. Carried out twice it does nothing more. An `Extra` is deleted, but
-    /// refused with [`TransportError::Setup`] while somebody uses it.
+    /// Carries out one difference: what [`Difference::to_do`] returned for an entry of
+    /// [`Transport::plan`]. Idempotent. An `Extra` is deleted, or refused with
+    /// [`TransportError::Setup`] while a consumer uses it.
     fn carry_out<'a>(
         &'a self,
         _wanted: &'a Topology,
@@ -263,8 +287,8 @@ pub trait Transport: Send + Sync {
         Box::pin(async { Err(TransportError::Unsupported("be set up from a catalog")) })
     }
 
-    /// Reads what is kept of some topics without a subscription: nobody else notices, and
-    /// nothing is left behind.
+    /// Reads the retained messages of some topics without a subscription: it does not affect
+    /// consumers, and leaves nothing behind.
     fn read<'a>(
         &'a self,
         topics: &'a [String],
@@ -284,46 +308,60 @@ pub trait Reader: Send {
         wait: Duration,
     ) -> BoxFuture<'_, Result<Vec<Kept>, TransportError>>;
 
-    /// Whether everything has been read that was there when the reader was opened.
+    /// Whether everything has been read that was stored when the reader was opened.
     fn is_caught_up(&self) -> bool;
 }
 
 /// One process's part of a subscription.
 ///
 /// # Contract
-/// - What is not acknowledged is delivered again, here or in another process, after its
+/// - A message that is not acknowledged is delivered again, by this process or another: after its
 ///   deadline, after [`Subscription::nack`], or when this value is dropped.
-/// - Several messages of a key may be out at once. When one of them comes again, its followers
-///   come again behind it, and their earlier deliveries are over.
-/// - Acknowledging is idempotent. [`TransportError::Expired`] means that somebody else may
-///   handle the message now; a database transaction that is still open must then be rolled back.
+/// - Several messages of a key may be in flight at once. When one of them is delivered again, its
+///   followers are delivered again after it, and their earlier deliveries have expired.
+/// - Only the latest delivery of a message, by the current owner of its partition, can be
+///   acknowledged, handed back or kept alive. Every other token is answered with
+///   [`TransportError::Expired`]: another process may be handling the message, and a database
+///   transaction that is still open for it must be rolled back.
+/// - Acknowledging twice does nothing more.
 pub trait Subscription: Send + Sync {
     /// Waits until there are messages or `wait` is over, and returns at most `max` of them.
     ///
-    /// With a `max` of 0 it returns the oldest message of each partition that is not in flight
-    /// yet, also where [`SubscriptionSpec::max_in_flight`] are. A consumer whose hands are full
-    /// of events that wait for others may wait for one of these. Where all events of a key are
-    /// in one partition there is nothing to return.
+    /// There are never more than [`SubscriptionSpec::max_in_flight`] in flight, apart from those
+    /// of [`Subscription::fetch_oldest`]. A `max` of 0 takes no messages.
     fn fetch(
         &self,
         max: usize,
         wait: Duration,
     ) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>>;
 
-    /// The messages are dealt with.
-    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>>;
+    /// Waits until there are messages or `wait` is over, and returns from each partition its
+    /// oldest unacknowledged message, unless that is in flight already.
+    ///
+    /// [`SubscriptionSpec::max_in_flight`] does not limit it. A consumer that holds nothing but
+    /// messages that wait for predecessors in other partitions calls it to get those
+    /// predecessors. With [`Features::ordered_topics`] all messages of a key are in one
+    /// partition, so there are none to get, and the answer may always be empty.
+    fn fetch_oldest(&self, wait: Duration) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>>;
 
-    /// Deliver the message again, not before `delay`.
+    /// The messages are done and must not be delivered again.
+    ///
+    /// Each token is dealt with by itself: an error means that at least one was not accepted.
+    fn ack<'a>(&'a self, tokens: &'a [AckToken]) -> BoxFuture<'a, Result<(), TransportError>>;
+
+    /// Hands a message back. It is delivered again, not before `delay` where
+    /// [`Features::delayed_nack`].
     fn nack<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a AckToken,
         delay: Duration,
     ) -> BoxFuture<'a, Result<(), TransportError>>;
 
-    /// The messages are still being worked on: start their deadline anew. No tokens at all
-    /// stand for everything that is in flight here.
-    fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>>;
+    /// The heartbeat of a consumer that is busy: restarts the deadline of everything in flight,
+    /// and renews the ownership of partitions where that is due.
+    fn keep_alive(&self) -> BoxFuture<'_, Result<(), TransportError>>;
 
-    /// Leaves the subscription at once, so that others need not wait for a deadline.
+    /// Leaves the subscription and gives back what this process owns, so that other processes
+    /// need not wait for a deadline.
     fn close(&self) -> BoxFuture<'_, Result<(), TransportError>>;
 }

@@ -1,9 +1,15 @@
-//! Who owns which partition of a subscription: leases with an epoch, shared out evenly.
+//! Ownership of partitions, stored in rows: `chapar.members` and `chapar.cursors`.
+//!
+//! What to do is decided by [`chapar_core::machine::ownership`]. Here is one turn of a member as
+//! one transaction. Members take their turns at the same time, so each statement repeats the
+//! condition that the plan relied on, and skips rows that another transaction has locked: a
+//! process that is frozen in the middle of its turn must not block the others. Leases go by the
+//! clock of the database.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
 
 use chapar_core::machine::flight::Flight;
+use chapar_core::machine::ownership::{Claim, LeaseState, Reads, Roster, Standing};
 
 use super::subscription::{Owned, SqlSubscription, State};
 use crate::conn::Conn;
@@ -12,34 +18,38 @@ use crate::statement::Statement;
 use crate::value::Value;
 
 impl SqlSubscription {
-    /// Renews what this process owns, gives back what is more than its fair share, and takes
-    /// what is less and nobody owns.
-    ///
-    /// The share is the number of partitions over that of live processes, rounded up. Whoever
-    /// has more stops reading from the surplus and lets go of a partition once nothing of it is
-    /// in flight, so that nothing is delivered twice because somebody joined.
+    /// Takes a turn if one is due: renews the lease, gives back what is more than a fair share,
+    /// and takes what is free.
     pub(super) async fn keep_leases(&self, state: &mut State) -> Result<(), StoreError> {
-        let lease = self.transport.lease;
-        if state.leased_at.is_some_and(|at| at.elapsed() < lease / 3) {
+        let asked_at = self.now();
+        let State { member, .. } = state;
+        if !member.is_due(asked_at) {
             return Ok(());
         }
-        let asked_at = Instant::now();
         let mut tx = self.transport.store.begin_engine().await?;
         let mut conn = tx.conn();
-        let fair = self.renew(&mut conn).await?;
-        let surplus = state.owned.len().saturating_sub(fair);
-        let keep = state.owned.len() - surplus;
-        for (index, (partition, owned)) in state.owned.iter_mut().enumerate() {
-            owned.leaving = index >= keep;
-            if owned.leaving && owned.flight.in_flight() == 0 {
-                self.give_back(&mut conn, *partition, owned).await?;
-            }
+        self.renew(&mut conn).await?;
+        let roster = self.roster(&mut conn).await?;
+        let plan = member.plan(&roster, |owned| owned.flight.in_flight());
+        if !plan.remove.is_empty() {
+            self.remove_expired(&mut conn).await?;
         }
-        self.take(&mut conn, fair).await?;
-        let held = self.held(&mut conn, state).await?;
+        for (partition, epoch) in &plan.give_back {
+            let owned = member.held().get(partition).map(|held| &held.item);
+            self.give_back(&mut conn, *partition, *epoch, owned).await?;
+        }
+        for (partition, epoch) in &plan.take {
+            self.take(&mut conn, *partition, *epoch).await?;
+        }
+        let owned = self.owned(&mut conn).await?;
         tx.commit().await?;
-        state.owned = held;
-        state.leased_at = Some(asked_at);
+        let epochs = owned.iter().map(|(partition, (epoch, _))| (*partition, *epoch)).collect();
+        for (partition, epoch) in member.renewed(asked_at, &epochs).begun {
+            // Everything after the cursor is delivered again.
+            let acked = owned.get(&partition).map_or(0, |(_, acked)| *acked);
+            let flight = Flight::new(acked, self.spec.ack_deadline);
+            member.held_mut().begin(partition, epoch, Owned { flight, flushed: acked });
+        }
         Ok(())
     }
 
@@ -57,112 +67,110 @@ impl SqlSubscription {
         tx.commit().await
     }
 
-    /// Says that this process lives and keeps what it has; returns its fair share.
-    async fn renew(&self, conn: &mut Conn<'_>) -> Result<usize, StoreError> {
-        static LIVE: Statement = Statement::new(
+    /// Joins or stays, and renews the leases that have not run out. One that has is taken again
+    /// in a new epoch, since the process may have been frozen.
+    async fn renew(&self, conn: &mut Conn<'_>) -> Result<(), StoreError> {
+        static JOIN: Statement = Statement::new(
             "insert into chapar.members (subscription, owner, expires_at) \
              values ($1, $2, clock_timestamp() + $3 * interval '1 microsecond') \
              on conflict (subscription, owner) do update set expires_at = excluded.expires_at",
-        );
-        // Somebody who sleeps in the middle of his own renewal must not hold up the others.
-        static BURY: Statement = Statement::new(
-            "delete from chapar.members where subscription = $1 and owner in \
-             (select owner from chapar.members where subscription = $1 \
-             and expires_at <= clock_timestamp() for update skip locked)",
         );
         static RENEW: Statement = Statement::new(
             "update chapar.cursors set expires_at = clock_timestamp() + $3 * interval '1 microsecond' \
              where subscription = $1 and owner = $2 and expires_at > clock_timestamp()",
         );
-        static SHARE: Statement = Statement::new(
-            "select (select count(*) from chapar.cursors where subscription = $1), \
-             (select count(*) from chapar.members where subscription = $1 \
-             and expires_at > clock_timestamp())",
-        );
-        conn.run(&LIVE, self.terms()).await?;
-        conn.run(&BURY, vec![(&self.spec.name).into()]).await?;
+        conn.run(&JOIN, self.terms()).await?;
         conn.run(&RENEW, self.terms()).await?;
-        let rows = conn.query(&SHARE, vec![(&self.spec.name).into()]).await?;
-        let Some(row) = rows.first() else { return Ok(0) };
-        let (partitions, live): (i64, i64) = (row.get(0)?, row.get(1)?);
-        Ok((partitions as usize).div_ceil(live.max(1) as usize))
+        Ok(())
+    }
+
+    async fn roster(&self, conn: &mut Conn<'_>) -> Result<Roster<u32>, StoreError> {
+        static MEMBERS: Statement = Statement::new(
+            "select owner, case when expires_at > clock_timestamp() then 1 else 0 end \
+             from chapar.members where subscription = $1",
+        );
+        static CURSORS: Statement = Statement::new(
+            "select log_partition, case when expires_at > clock_timestamp() then owner end, epoch \
+             from chapar.cursors where subscription = $1",
+        );
+        let mut roster = Roster::default();
+        for row in conn.query(&MEMBERS, vec![(&self.spec.name).into()]).await? {
+            let lease = match row.get::<i64>(1)? {
+                0 => LeaseState::Expired,
+                _ => LeaseState::Valid,
+            };
+            // The topics of a subscription are those of the process that joined last, so every
+            // member reads every partition.
+            roster.members.insert(row.get(0)?, Standing { lease, reads: Reads::All });
+        }
+        for row in conn.query(&CURSORS, vec![(&self.spec.name).into()]).await? {
+            let claim = Claim { owner: row.get(1)?, epoch: row.get::<i64>(2)? as u64 };
+            roster.partitions.insert(row.get::<i64>(0)? as u32, claim);
+        }
+        Ok(roster)
+    }
+
+    async fn remove_expired(&self, conn: &mut Conn<'_>) -> Result<(), StoreError> {
+        static REMOVE: Statement = Statement::new(
+            "delete from chapar.members where subscription = $1 and owner in \
+             (select owner from chapar.members where subscription = $1 \
+             and expires_at <= clock_timestamp() for update skip locked)",
+        );
+        conn.run(&REMOVE, vec![(&self.spec.name).into()]).await?;
+        Ok(())
     }
 
     async fn give_back(
         &self,
         conn: &mut Conn<'_>,
         partition: u32,
-        owned: &Owned,
+        epoch: u64,
+        owned: Option<&Owned>,
     ) -> Result<(), StoreError> {
         static GIVE_BACK: Statement = Statement::new(
-            "update chapar.cursors set owner = null, acked_offset = $3, \
+            "update chapar.cursors set owner = null, acked_offset = coalesce($4, acked_offset), \
              expires_at = clock_timestamp() \
-             where subscription = $1 and log_partition = $2 and epoch = $4",
+             where subscription = $1 and log_partition = $2 and epoch = $3",
         );
-        let acked = owned.flight.acked() as i64;
+        let acked = owned.map(|owned| owned.flight.acked() as i64);
         let args =
-            vec![(&self.spec.name).into(), partition.into(), acked.into(), owned.epoch.into()];
+            vec![(&self.spec.name).into(), partition.into(), (epoch as i64).into(), acked.into()];
         conn.run(&GIVE_BACK, args).await?;
         Ok(())
     }
 
-    async fn take(&self, conn: &mut Conn<'_>, fair: usize) -> Result<(), StoreError> {
-        static MINE: Statement = Statement::new(
-            "select count(*) from chapar.cursors where subscription = $1 and owner = $2",
-        );
-        // The limit is on a materialized list: a planner that ran the subquery twice would
-        // take twice as many.
+    async fn take(
+        &self,
+        conn: &mut Conn<'_>,
+        partition: u32,
+        epoch: u64,
+    ) -> Result<(), StoreError> {
         static TAKE: Statement = Statement::new(
             "with free as materialized (select log_partition as home from chapar.cursors \
-             where subscription = $1 and expires_at <= clock_timestamp() \
-             order by log_partition limit $4 for update skip locked) \
-             update chapar.cursors set owner = $2, epoch = epoch + 1, \
+             where subscription = $1 and log_partition = $4 and epoch = $5 - 1 \
+             and (owner = $2 or expires_at <= clock_timestamp()) for update skip locked) \
+             update chapar.cursors set owner = $2, epoch = $5, \
              expires_at = clock_timestamp() + $3 * interval '1 microsecond' \
              where subscription = $1 and log_partition in (select home from free)",
         );
-        // One that had lapsed and that nobody took is ours no longer, and is not counted.
-        static LAPSED: Statement = Statement::new(
-            "update chapar.cursors set owner = null \
-             where subscription = $1 and owner = $2 and expires_at <= clock_timestamp()",
-        );
-        conn.run(&LAPSED, self.names()).await?;
-        let rows = conn.query(&MINE, self.names()).await?;
-        let mine: i64 = rows.first().map(|row| row.get(0)).transpose()?.unwrap_or(0);
-        let room = (fair as i64).saturating_sub(mine);
-        if room > 0 {
-            let mut args = self.terms();
-            args.push(room.into());
-            conn.run(&TAKE, args).await?;
-        }
+        let mut args = self.terms();
+        args.extend([partition.into(), (epoch as i64).into()]);
+        conn.run(&TAKE, args).await?;
         Ok(())
     }
 
-    async fn held(
-        &self,
-        conn: &mut Conn<'_>,
-        state: &mut State,
-    ) -> Result<BTreeMap<u32, Owned>, StoreError> {
-        static HELD: Statement = Statement::new(
-            "select log_partition, acked_offset, epoch from chapar.cursors \
-             where subscription = $1 and owner = $2",
+    /// The partitions that this process owns, with epoch and cursor.
+    async fn owned(&self, conn: &mut Conn<'_>) -> Result<BTreeMap<u32, (u64, u64)>, StoreError> {
+        static OWNED: Statement = Statement::new(
+            "select log_partition, epoch, acked_offset from chapar.cursors \
+             where subscription = $1 and owner = $2 and expires_at > clock_timestamp()",
         );
-        let mut held = BTreeMap::new();
-        for row in conn.query(&HELD, self.names()).await? {
-            let (partition, acked, epoch) =
-                (row.get::<i64>(0)? as u32, row.get::<i64>(1)? as u64, row.get::<i64>(2)?);
-            let owned = match state.owned.remove(&partition) {
-                Some(owned) if owned.epoch == epoch => owned,
-                // Taken anew: everything after the cursor is delivered again.
-                _ => Owned {
-                    epoch,
-                    flight: Flight::new(acked, self.spec.ack_deadline),
-                    flushed: acked,
-                    leaving: false,
-                },
-            };
-            held.insert(partition, owned);
+        let mut owned = BTreeMap::new();
+        for row in conn.query(&OWNED, self.names()).await? {
+            let (epoch, acked) = (row.get::<i64>(1)? as u64, row.get::<i64>(2)? as u64);
+            owned.insert(row.get::<i64>(0)? as u32, (epoch, acked));
         }
-        Ok(held)
+        Ok(owned)
     }
 
     fn names(&self) -> Vec<Value> {

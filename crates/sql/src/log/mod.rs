@@ -1,9 +1,9 @@
 //! The transport that needs no broker: a log in the database.
 //!
 //! Partitions have dense offsets. Publishing locks the head of a partition until commit, so
-//! offsets become visible in their own order and a reader that has seen one has seen all before
-//! it. A subscription keeps one cursor per partition, and one process at a time owns it, by a
-//! lease with an epoch. Processes that share a subscription share its partitions evenly.
+//! offsets become visible in order, and a reader that has seen one has seen all before it. A
+//! subscription has one cursor per partition. Which process owns it is decided by
+//! [`chapar_core::machine::ownership`]; `lease` stores it in rows.
 
 mod lease;
 mod plan;
@@ -37,14 +37,14 @@ pub struct SqlTransport {
 }
 
 impl SqlTransport {
-    /// A transport in this store. `owner` names this process among others, and must differ
-    /// between two that run at once.
+    /// A transport in this store. `owner` names this process, and must differ between processes
+    /// that run at the same time.
     pub fn new(store: Store, owner: &str) -> Self {
         SqlTransport { store, owner: owner.into(), lease: Duration::from_secs(4) }
     }
 
-    /// How long a process that has died keeps its partitions. One that neither fetches nor
-    /// extends for that long counts as dead. Default 4 s.
+    /// The lease: how long a crashed process keeps its partitions. A process that neither fetches
+    /// nor calls [`Subscription::keep_alive`] for that long loses them too. Default 4 s.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.lease = lease;
         self
@@ -79,7 +79,7 @@ impl Transport for SqlTransport {
 
     fn publish(&self, batch: Vec<Outgoing>) -> BoxFuture<'_, Vec<Result<Receipt, TransportError>>> {
         Box::pin(async move {
-            // One transaction for all: either every message is durable, or none.
+            // One transaction for the batch: either every message is durable, or none.
             match self.publish_all(&batch).await {
                 Ok(receipts) => receipts.into_iter().map(Ok).collect(),
                 Err(error) => {
@@ -166,8 +166,8 @@ async fn subscribe(conn: &mut Conn<'_>, spec: &SubscriptionSpec) -> Result<(), S
     static OTHERS: Statement = Statement::new(
         "delete from chapar.subscriptions where subscription = $1 and not (topic = any($2))",
     );
-    // A new subscription starts with the first message that is kept: nothing is lost to one
-    // that is set up late.
+    // A new subscription starts with the first retained message, so that one that is created
+    // late misses nothing.
     static CURSORS: Statement = Statement::new(
         "insert into chapar.cursors (subscription, log_partition, acked_offset) \
          select $1, log_partition, 0 from chapar.log_heads where true on conflict do nothing",
@@ -181,7 +181,7 @@ async fn subscribe(conn: &mut Conn<'_>, spec: &SubscriptionSpec) -> Result<(), S
 }
 
 async fn seek(conn: &mut Conn<'_>, subscription: &str, to: SeekTo) -> Result<(), StoreError> {
-    // A new epoch makes every owner read its cursor again before it acknowledges anything.
+    // The new epoch ends all deliveries, and makes the next owner start at the new cursor.
     static TO_OFFSET: Statement = Statement::new(
         "update chapar.cursors set acked_offset = $3, owner = null, epoch = epoch + 1, \
          expires_at = clock_timestamp() where subscription = $1 and log_partition = $2",

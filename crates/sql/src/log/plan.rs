@@ -1,5 +1,4 @@
-//! How the log differs from what a catalog asks for. Topics need no setting up here; what can
-//! differ is who reads them.
+//! How the log differs from a catalog. Topics need no setup here; only subscriptions can differ.
 
 use std::collections::BTreeMap;
 
@@ -44,8 +43,7 @@ impl SqlTransport {
         }
     }
 
-    /// Deletes a subscription and its place in the log; returns how many processes read it,
-    /// in which case it stays.
+    /// Deletes a subscription and its cursors, unless processes read it; returns how many do.
     async fn forget(&self, subscription: &str) -> Result<i64, StoreError> {
         static LIVING: Statement = Statement::new(
             "select count(*) from chapar.members where subscription = $1 \

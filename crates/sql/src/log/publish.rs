@@ -1,4 +1,4 @@
-//! Writing to the log: dense offsets, visible in their own order.
+//! Writing to the log: dense offsets that become visible in order.
 
 use std::collections::{BTreeSet, HashMap};
 

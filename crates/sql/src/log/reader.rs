@@ -13,7 +13,7 @@ use crate::statement::Statement;
 use crate::store::Store;
 use crate::value::Row;
 
-/// A walk over the partitions of the log.
+/// Reads the partitions of the log.
 pub(super) struct LogReader {
     store: Store,
     topics: Vec<String>,
@@ -52,7 +52,7 @@ impl LogReader {
         let mut tx = self.store.begin_read().await?;
         let mut conn = tx.conn();
         let mut heads: Vec<(u32, i64)> = conn.log_heads().await?.into_iter().collect();
-        // Another partition comes first each time, so that a busy one does not starve the rest.
+        // Start with another partition each time, so that a busy one does not starve the rest.
         self.turn = self.turn.wrapping_add(1);
         let first = self.turn % heads.len().max(1);
         heads.rotate_left(first);
@@ -66,7 +66,7 @@ impl LogReader {
             let rows = stretch(&mut conn, partition, *next, head, &self.topics, room).await?;
             *next = match rows.last() {
                 Some(last) if rows.len() == room => last.get::<i64>(1)? + 1,
-                // Nothing else below the head is on these topics.
+                // No other message below the head is on these topics.
                 _ => head,
             };
             for row in &rows {

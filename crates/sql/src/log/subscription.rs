@@ -5,8 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use chapar_core::machine::flight::{Flight, Key, Stale};
+use chapar_core::machine::ownership::{Member, NotOwner};
 use chapar_core::port::{
-    BoxFuture, Delivery, Position, Subscription, SubscriptionSpec, Token, TransportError,
+    AckToken, BoxFuture, Delivery, Position, Subscription, SubscriptionSpec, Tracking,
+    TransportError,
 };
 use tokio::sync::Mutex;
 
@@ -27,40 +29,42 @@ pub(super) struct SqlSubscription {
 
 impl SqlSubscription {
     pub(super) fn new(transport: SqlTransport, spec: &SubscriptionSpec) -> Self {
-        let state = Mutex::default();
+        let member = Member::new(&transport.owner, transport.lease);
+        let state = Mutex::new(State { member, flushed_at: None, turn: 0 });
         SqlSubscription { transport, spec: spec.clone(), started: Instant::now(), state }
+    }
+
+    /// The time by this process's monotonic clock.
+    pub(super) fn now(&self) -> Duration {
+        self.started.elapsed()
     }
 }
 
-#[derive(Default)]
 pub(super) struct State {
-    pub(super) leased_at: Option<Instant>,
+    pub(super) member: Member<u32, Owned>,
     flushed_at: Option<Instant>,
     turn: usize,
-    pub(super) owned: BTreeMap<u32, Owned>,
 }
 
-/// A partition that this process owns.
+/// What is kept for a partition that this process owns.
 pub(super) struct Owned {
-    pub(super) epoch: i64,
     pub(super) flight: Flight<Delivery>,
     /// The cursor as the database has it.
     pub(super) flushed: u64,
-    /// More than a fair share: nothing new is read from it.
-    pub(super) leaving: bool,
 }
 
 impl State {
-    /// Does something with the flight that a token belongs to.
+    /// Applies `act` to the partition of a delivery, if this process still owns it.
     fn with(
         &mut self,
-        token: &Token,
-        act: impl FnOnce(&mut Flight<Delivery>, u32) -> Result<(), Stale>,
+        token: &AckToken,
+        now: Duration,
+        act: impl FnOnce(&mut Flight<Delivery>, Tracking) -> Result<(), Stale>,
     ) -> Result<(), TransportError> {
-        let (epoch, attempt) = token.delivery().ok_or(TransportError::Expired)?;
-        let owned = self.owned.get_mut(&token.position.partition);
-        let owned = owned.filter(|owned| owned.epoch == epoch).ok_or(TransportError::Expired)?;
-        act(&mut owned.flight, attempt).map_err(|Stale| TransportError::Expired)
+        let tracking = token.tracking()?;
+        let owned = self.member.admit(&token.position.partition, tracking.epoch, now);
+        let owned = owned.map_err(|NotOwner| TransportError::Expired)?;
+        act(&mut owned.flight, tracking).map_err(|Stale| TransportError::Expired)
     }
 }
 
@@ -79,63 +83,66 @@ impl Subscription for SqlSubscription {
                 if !deliveries.is_empty() || left.is_zero() {
                     return Ok(deliveries);
                 }
-                // A nudge comes from this process only: others are found by looking again.
+                // A nudge comes from this process only; what others publish is found by polling.
                 nudges.wait(left.min(Duration::from_millis(50))).await;
             }
         })
     }
 
-    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn fetch_oldest(&self, wait: Duration) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
+        // All messages of a key are in one partition and come in their order, so none waits for
+        // one that is not delivered yet.
+        self.fetch(0, wait)
+    }
+
+    fn ack<'a>(&'a self, tokens: &'a [AckToken]) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
             let mut state = self.state.lock().await;
-            // A lease that may be over is looked at first: another may have the message.
+            // Renew a lease that is due first: another process may own the partition.
             self.keep_leases(&mut state).await.map_err(unavailable)?;
-            let mut result = Ok(());
+            let (mut result, now) = (Ok(()), self.now());
             for token in tokens {
-                let offset = token.position.offset;
-                let acked = state.with(token, |flight, n| flight.ack(offset, n).map(drop));
-                result = result.and(acked);
+                let ack = |flight: &mut Flight<_>, delivery: Tracking| {
+                    flight.ack(delivery.number, delivery.attempt).map(drop)
+                };
+                result = result.and(state.with(token, now, ack));
             }
-            self.flush(&mut state, false).await.map_err(unavailable)?;
+            self.flush_if_due(&mut state).await.map_err(unavailable)?;
             result
         })
     }
 
     fn nack<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a AckToken,
         delay: Duration,
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
-            let not_before = self.started.elapsed() + delay;
             let mut state = self.state.lock().await;
-            state.with(token, |flight, n| flight.nack(token.position.offset, n, not_before))
+            self.keep_leases(&mut state).await.map_err(unavailable)?;
+            let now = self.now();
+            state.with(token, now, |flight, delivery| {
+                flight.nack(delivery.number, delivery.attempt, now + delay)
+            })
         })
     }
 
-    fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn keep_alive(&self) -> BoxFuture<'_, Result<(), TransportError>> {
         Box::pin(async move {
             let mut state = self.state.lock().await;
             self.keep_leases(&mut state).await.map_err(unavailable)?;
-            let now = self.started.elapsed();
-            if tokens.is_empty() {
-                state.owned.values_mut().for_each(|owned| owned.flight.extend_all(now));
-            }
-            let mut result = Ok(());
-            for token in tokens {
-                let offset = token.position.offset;
-                result = result.and(state.with(token, |flight, n| flight.extend(offset, n, now)));
-            }
-            result
+            let now = self.now();
+            let owned = state.member.held_mut().items_mut();
+            owned.for_each(|owned| owned.flight.extend_all(now));
+            Ok(())
         })
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), TransportError>> {
         Box::pin(async move {
             let mut state = self.state.lock().await;
-            self.flush(&mut state, true).await.map_err(unavailable)?;
-            state.owned.clear();
-            state.leased_at = None;
+            self.flush(&mut state).await.map_err(unavailable)?;
+            state.member.leave();
             self.release().await.map_err(unavailable)
         })
     }
@@ -143,8 +150,8 @@ impl Subscription for SqlSubscription {
 
 impl SqlSubscription {
     async fn poll(&self, max: usize) -> Result<Vec<Delivery>, StoreError> {
-        // The epoch is read with the heads: whoever has lost a partition, or was sent elsewhere
-        // by a seek, delivers nothing of it from then on.
+        // The epoch is read with the heads: a process that has lost a partition, or whose cursor
+        // was moved by a seek, delivers nothing from it any more.
         static HEADS: Statement = Statement::new(
             "select h.log_partition, h.next_offset, c.epoch from chapar.log_heads h \
              join chapar.cursors c on c.log_partition = h.log_partition \
@@ -152,33 +159,31 @@ impl SqlSubscription {
         );
         let mut state = self.state.lock().await;
         self.keep_leases(&mut state).await?;
-        self.flush(&mut state, false).await?;
-        let held: usize = state.owned.values().map(|owned| owned.flight.in_flight()).sum();
-        let mut room = max.min(self.spec.max_in_flight.saturating_sub(held));
+        self.flush_if_due(&mut state).await?;
+        let State { member, turn, .. } = &mut *state;
+        let in_flight: usize = member.held().items().map(|owned| owned.flight.in_flight()).sum();
+        let mut room = max.min(self.spec.max_in_flight.saturating_sub(in_flight));
         let mut tx = self.transport.store.begin_read().await?;
         let mut conn = tx.conn();
+        let mut heads = BTreeMap::new();
+        for row in conn.query(&HEADS, vec![(&self.spec.name).into()]).await? {
+            let (head, epoch) = (position(&row, 0)?, row.get::<i64>(2)? as u64);
+            if member.held().get(&head.partition).is_some_and(|held| held.epoch != epoch) {
+                member.lost(&head.partition);
+            }
+            heads.insert(head.partition, head);
+        }
+        *turn = turn.wrapping_add(1);
         let mut deliveries = Vec::new();
-        let mut heads = conn.query(&HEADS, vec![(&self.spec.name).into()]).await?;
-        // Another partition comes first each time, so that a busy one does not starve the rest.
-        state.turn = state.turn.wrapping_add(1);
-        let first = state.turn % heads.len().max(1);
-        heads.rotate_left(first);
-        for row in &heads {
-            let (head, epoch) = (position(row, 0)?, row.get::<i64>(2)?);
-            let Some(owned) = state.owned.get_mut(&head.partition) else { continue };
-            if owned.epoch != epoch {
-                state.owned.remove(&head.partition);
-                state.leased_at = None;
-                continue;
-            }
-            if owned.leaving || room == 0 {
-                continue;
-            }
-            self.read(&mut conn, owned, head, room).await?;
-            let now = self.started.elapsed();
-            for taken in owned.flight.take(room, now) {
-                let token = Token::of(taken.item.token.position, epoch, taken.attempt);
-                deliveries.push(Delivery { token, attempt: taken.attempt, ..taken.item });
+        for partition in member.held().deliverable(*turn) {
+            let Some(head) = heads.get(&partition).filter(|_| room > 0) else { continue };
+            let Some(held) = member.held_mut().get_mut(&partition) else { continue };
+            self.read(&mut conn, &mut held.item, *head, room).await?;
+            for taken in held.item.flight.take(room, self.now()) {
+                let (number, attempt) = (taken.offset, taken.attempt);
+                let tracking = Tracking { epoch: held.epoch, number, attempt };
+                let token = AckToken::of(taken.item.token.position, tracking);
+                deliveries.push(Delivery { token, attempt, ..taken.item });
                 room -= 1;
             }
         }
@@ -186,7 +191,7 @@ impl SqlSubscription {
         Ok(deliveries)
     }
 
-    /// Reads on behind what is known, unless enough waits already.
+    /// Reads more messages of a partition, unless enough wait to be delivered already.
     async fn read(
         &self,
         conn: &mut Conn<'_>,
@@ -200,7 +205,7 @@ impl SqlSubscription {
              and topic in (select topic from chapar.subscriptions where subscription = $4) \
              order by log_offset limit $5",
         );
-        // What waits for its time must not keep others from being read, up to a point.
+        // Messages that wait for their retry must not stop others from being read, up to a limit.
         let space = self.spec.max_in_flight.saturating_sub(owned.flight.waiting());
         let room = room.min(space);
         if room == 0 || owned.flight.read_to() + 1 >= head.offset {
@@ -221,40 +226,46 @@ impl SqlSubscription {
             owned.flight.push(offset, key, delivery);
         }
         if rows.len() < room {
-            // Nothing else below the head is for this subscription.
+            // No other message below the head is for this subscription.
             owned.flight.skip_to(head.offset - 1);
         }
         Ok(())
     }
 
-    /// Writes cursors down. Losing the last few costs redeliveries, which the inbox removes, so
-    /// it is done now and then and not at every acknowledgement.
-    async fn flush(&self, state: &mut State, now: bool) -> Result<(), StoreError> {
+    /// Writes cursors at intervals, and not at every acknowledgement: losing the last few costs
+    /// redeliveries, which the inbox removes.
+    async fn flush_if_due(&self, state: &mut State) -> Result<(), StoreError> {
+        const EVERY: Duration = Duration::from_millis(200);
+        match state.flushed_at {
+            Some(at) if at.elapsed() < EVERY => Ok(()),
+            _ => self.flush(state).await,
+        }
+    }
+
+    /// Writes the cursors that have moved. The epoch guards them: a process that has lost a
+    /// partition changes nothing.
+    async fn flush(&self, state: &mut State) -> Result<(), StoreError> {
         static FLUSH: Statement = Statement::new(
             "update chapar.cursors set acked_offset = $3 \
              where subscription = $1 and log_partition = $2 and epoch = $4",
         );
-        const EVERY: Duration = Duration::from_millis(200);
-        if !now && state.flushed_at.is_some_and(|at| at.elapsed() < EVERY) {
-            return Ok(());
-        }
         state.flushed_at = Some(Instant::now());
-        let moved = state.owned.values().any(|owned| owned.flight.acked() > owned.flushed);
-        if !moved {
+        let moved = |owned: &Owned| owned.flight.acked() > owned.flushed;
+        if !state.member.held().items().any(moved) {
             return Ok(());
         }
         let mut tx = self.transport.store.begin_engine().await?;
-        for (partition, owned) in &mut state.owned {
-            let acked = owned.flight.acked();
-            if acked > owned.flushed {
+        for (partition, held) in state.member.held_mut().iter_mut() {
+            let acked = held.item.flight.acked();
+            if moved(&held.item) {
                 let args = vec![
                     (&self.spec.name).into(),
                     (*partition).into(),
                     (acked as i64).into(),
-                    owned.epoch.into(),
+                    (held.epoch as i64).into(),
                 ];
                 tx.conn().run(&FLUSH, args).await?;
-                owned.flushed = acked;
+                held.item.flushed = acked;
             }
         }
         tx.commit().await
@@ -265,7 +276,7 @@ pub(super) fn delivery(row: &Row) -> Result<Delivery, StoreError> {
     let headers: String = row.get(4)?;
     let body: Bytes = row.get(5)?;
     Ok(Delivery {
-        token: Token { position: position(row, 0)?, handle: None },
+        token: AckToken::unacknowledgeable(position(row, 0)?),
         topic: row.get(2)?,
         key: row.get(3)?,
         headers: from_json_pairs(&headers),

@@ -1,4 +1,4 @@
-//! One process: order, copies, redelivery, duplicates, what a message carries, and seeking.
+//! One process: order, fan-out, redelivery, heartbeats, duplicates, message content, and seeking.
 
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Duration, Instant};
@@ -6,14 +6,15 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use chapar_core::Headers;
 use chapar_core::port::{
-    Delivery, Kept, Outgoing, ReadFrom, SeekTo, SubscriptionSpec, TopicSpec, TransportError,
+    AckToken, Delivery, Kept, Outgoing, ReadFrom, SeekTo, SubscriptionSpec, TopicSpec,
+    TransportError,
 };
 use jiff::Timestamp;
 
-use super::desk::{ack, bodies, consume, fetch, nothing, numbered, of_key, publish};
+use super::desk::{PATIENCE, ack, bodies, consume, fetch, nothing, numbered, of_key, publish};
 use super::{Bench, Desk, Lacks, Verdict};
 
-/// The order of the receipts is the order of the deliveries, for each key.
+/// The messages of a key are delivered in the order of their receipts.
 pub async fn a_key_keeps_its_order<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     let keys = ["a", "b", "c", "d", "e"];
@@ -26,8 +27,8 @@ pub async fn a_key_keeps_its_order<B: Bench>(desk: Desk<B>) -> Verdict {
     Ok(())
 }
 
-/// Three topics of one service: a key's messages come in the order of their receipts, also when
-/// the first is handed back.
+/// Over three topics of one service, the messages of a key are delivered in the order of their
+/// receipts, also when the first is handed back.
 pub async fn a_key_keeps_its_order_over_topics<B: Bench>(desk: Desk<B>) -> Verdict {
     let transport = desk.transport("one").await;
     if !transport.features().ordered_topics {
@@ -49,7 +50,7 @@ pub async fn a_key_keeps_its_order_over_topics<B: Bench>(desk: Desk<B>) -> Verdi
     Ok(())
 }
 
-/// Two subscriptions, one before and one after the messages, each get all of them.
+/// Two subscriptions each get all messages.
 pub async fn every_subscription_gets_its_own_copy<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     let other = transport.subscribe(&desk.spec("other")).await.expect("a second subscription");
@@ -62,7 +63,7 @@ pub async fn every_subscription_gets_its_own_copy<B: Bench>(desk: Desk<B>) -> Ve
     Ok(())
 }
 
-/// Handed back, a message comes again, its followers behind it, and its neighbours do not.
+/// A message that is handed back is delivered again, and its followers after it; other keys are not.
 pub async fn a_nacked_message_comes_again_before_its_followers<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     publish(&*transport, desk.messages(&["a", "b"], 5)).await;
@@ -72,7 +73,7 @@ pub async fn a_nacked_message_comes_again_before_its_followers<B: Bench>(desk: D
     ack(&*reader, &of_b).await;
     ack(&*reader, &of_a[..1]).await;
     reader.nack(&of_a[1].token, Duration::ZERO).await.expect("it is handed back");
-    // Its followers are taken back with it, whether they are acknowledged late or not at all.
+    // The earlier deliveries of its followers have expired with it.
     let late = reader.ack(std::slice::from_ref(&of_a[2].token)).await;
     assert!(matches!(late, Err(TransportError::Expired)), "a late acknowledgement: {late:?}");
     let again = consume(&*reader, 4).await;
@@ -82,7 +83,7 @@ pub async fn a_nacked_message_comes_again_before_its_followers<B: Bench>(desk: D
     Ok(())
 }
 
-/// A delay is kept, and meanwhile other keys go on.
+/// A message that is handed back with a delay waits for it; other keys do not.
 pub async fn a_delayed_nack_waits<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     if !transport.features().delayed_nack {
@@ -106,7 +107,8 @@ pub async fn a_delayed_nack_waits<B: Bench>(desk: Desk<B>) -> Verdict {
     Ok(())
 }
 
-/// What is not acknowledged in time comes again, and the late acknowledgement is refused.
+/// A message that is not acknowledged in time is delivered again, and the late acknowledgement is
+/// refused.
 pub async fn a_message_past_its_deadline_comes_again<B: Bench>(desk: Desk<B>) -> Verdict {
     let transport = desk.transport("one").await;
     desk.apply(&*transport).await;
@@ -125,27 +127,89 @@ pub async fn a_message_past_its_deadline_comes_again<B: Bench>(desk: Desk<B>) ->
     Ok(())
 }
 
-/// Extended again and again, a delivery lasts beyond its deadline.
-pub async fn an_extended_deadline_holds<B: Bench>(desk: Desk<B>) -> Verdict {
+/// With heartbeats, a delivery outlives its deadline, and can be acknowledged.
+pub async fn a_heartbeat_extends_the_deadline<B: Bench>(desk: Desk<B>) -> Verdict {
     let transport = desk.transport("one").await;
     desk.apply(&*transport).await;
     let mut spec = desk.spec("patient");
     spec.ack_deadline = Duration::from_millis(1500);
     let reader = transport.subscribe(&spec).await.expect("a subscription");
-    publish(&*transport, vec![desk.message("a", 1)]).await;
-    let got = fetch(&*reader, 1).await;
+    publish(&*transport, desk.messages(&["a", "b"], 1)).await;
+    let got = fetch(&*reader, 2).await;
     let since = Instant::now();
     while since.elapsed() < spec.ack_deadline * 2 {
         nothing(&*reader).await;
-        reader.extend(&[got[0].token]).await.expect("the deadline is extended");
+        reader.keep_alive().await.expect("the deadlines are extended");
     }
     nothing(&*reader).await;
-    reader.extend(&[]).await.expect("the deadline of all is extended");
     ack(&*reader, &got).await;
     Ok(())
 }
 
-/// The second publish of an id is answered with the first one's place, and is not delivered.
+/// A fetch of at most 0 messages takes none.
+pub async fn fetching_none_takes_none<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    publish(&*transport, desk.messages(&["a", "b"], 3)).await;
+    let none = reader.fetch(0, Duration::from_millis(300)).await.expect("a fetch");
+    assert!(none.is_empty(), "asked for none, and there came {:?}", bodies(&none));
+    assert_eq!(consume(&*reader, 6).await.len(), 6);
+    Ok(())
+}
+
+/// With as much in flight as allowed, the oldest message of another partition can still be had: in
+/// order, acknowledged like any other, and not a second time while it is in flight.
+pub async fn the_oldest_of_each_partition_comes_beyond_the_bound<B: Bench>(
+    desk: Desk<B>,
+) -> Verdict {
+    let transport = desk.transport("one").await;
+    if transport.features().ordered_topics {
+        return Err(Lacks("have messages of one key in several partitions"));
+    }
+    let topics = ["placed", "paid"].map(|verb| desk.topic().replace("placed", verb));
+    let specs = topics.clone().map(|name| TopicSpec { name, ..desk.topics()[0].clone() });
+    let mut spec = SubscriptionSpec { topics: topics.to_vec(), ..desk.spec("narrow") };
+    spec.max_in_flight = 1;
+    transport.apply(&specs, std::slice::from_ref(&spec)).await.expect("the topology is applied");
+    let reader = transport.subscribe(&spec).await.expect("a subscription");
+    for (topic, key) in topics.iter().zip(["a", "b"]) {
+        let of_topic = |message| Outgoing { topic: topic.clone(), ..message };
+        let messages = desk.messages(&[key], 2).into_iter().map(of_topic).collect();
+        publish(&*transport, messages).await;
+    }
+    let mut got = fetch(&*reader, 1).await;
+    nothing(&*reader).await;
+    let limit = Instant::now() + PATIENCE;
+    while got.len() < 2 {
+        let wait = Duration::from_millis(200);
+        got.extend(reader.fetch_oldest(wait).await.expect("a fetch of the oldest"));
+        assert!(Instant::now() < limit, "the other partition gives nothing");
+    }
+    let again = reader.fetch_oldest(Duration::from_millis(300)).await.expect("another");
+    assert!(again.is_empty(), "in flight already: {:?}", bodies(&again));
+    ack(&*reader, &got).await;
+    got.extend(consume(&*reader, 2).await);
+    for key in ["a", "b"] {
+        assert_eq!(of_key(&got, key), numbered(key, 1..=2));
+    }
+    nothing(&*reader).await;
+    Ok(())
+}
+
+/// A token that no subscription handed out acknowledges nothing.
+pub async fn a_token_that_was_not_delivered_is_refused<B: Bench>(desk: Desk<B>) -> Verdict {
+    let (transport, reader) = desk.open().await;
+    let receipts = publish(&*transport, vec![desk.message("a", 1)]).await;
+    let got = fetch(&*reader, 1).await;
+    let token = AckToken::unacknowledgeable(receipts[0].position);
+    for refused in [reader.ack(&[token]).await, reader.nack(&token, Duration::ZERO).await] {
+        assert!(matches!(refused, Err(TransportError::Expired)), "{refused:?}");
+    }
+    ack(&*reader, &got).await;
+    nothing(&*reader).await;
+    Ok(())
+}
+
+/// The second publish of an id returns the position of the first, and is not delivered.
 pub async fn a_repeated_publish_with_one_id_is_one_message<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     let message = desk.message("a", 1);
@@ -160,7 +224,7 @@ pub async fn a_repeated_publish_with_one_id_is_one_message<B: Bench>(desk: Desk<
     Ok(())
 }
 
-/// Headers of any text and bodies of any bytes arrive as they were sent.
+/// Headers with any text and bodies with any bytes arrive unchanged.
 pub async fn headers_and_binary_bodies_survive<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     let mut message = desk.message("a key: with ünïcode", 1);
@@ -184,7 +248,7 @@ pub async fn headers_and_binary_bodies_survive<B: Bench>(desk: Desk<B>) -> Verdi
     let got = consume(&*reader, 3).await;
     for (sent, receipt) in [message, empty, loose].into_iter().zip(receipts) {
         let delivery = got.iter().find(|d| d.token.position == receipt.position);
-        let delivery = delivery.expect("it lies where the receipt says");
+        let delivery = delivery.expect("it has the position of its receipt");
         assert_eq!(sorted(&delivery.headers), sorted(&sent.headers));
         assert_eq!((&delivery.body, &delivery.topic), (&sent.body, &sent.topic));
         assert_eq!(delivery.key, sent.key);
@@ -195,7 +259,7 @@ pub async fn headers_and_binary_bodies_survive<B: Bench>(desk: Desk<B>) -> Verdi
     Ok(())
 }
 
-/// What was published at or after a time comes again, and nothing before it.
+/// After a seek to a time, exactly what was published at or after it is delivered again.
 pub async fn a_subscription_goes_back_to_a_time<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     if !transport.features().seek_time {
@@ -216,7 +280,8 @@ pub async fn a_subscription_goes_back_to_a_time<B: Bench>(desk: Desk<B>) -> Verd
     Ok(())
 }
 
-/// A message and what lies behind it in its partition comes again; at the end nothing does.
+/// After a seek to a position, that message and those after it are delivered again; after a seek to
+/// the end, none.
 pub async fn a_subscription_goes_to_a_position<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     if !transport.features().seek_position {
@@ -234,7 +299,8 @@ pub async fn a_subscription_goes_to_a_position<B: Bench>(desk: Desk<B>) -> Verdi
     Ok(())
 }
 
-/// What is kept can be read without a subscription: from anywhere, whole, and on behind the end.
+/// Retained messages can be read without a subscription: from any place, completely, and beyond the
+/// end as more are published.
 pub async fn what_is_kept_is_read_without_a_subscription<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, subscribed) = desk.open().await;
     let topics = desk.spec("reader").topics;
@@ -276,7 +342,7 @@ pub async fn what_is_kept_is_read_without_a_subscription<B: Bench>(desk: Desk<B>
     Ok(())
 }
 
-/// A subscription never has more in flight than it asked for.
+/// A subscription never has more than `max_in_flight` messages in flight.
 pub async fn no_more_are_in_flight_than_asked<B: Bench>(desk: Desk<B>) -> Verdict {
     let transport = desk.transport("one").await;
     desk.apply(&*transport).await;
@@ -295,11 +361,11 @@ pub async fn no_more_are_in_flight_than_asked<B: Bench>(desk: Desk<B>) -> Verdic
     Ok(())
 }
 
-/// Fetched in small portions out of a backlog, every key gets its turn long before the end.
+/// When a backlog is fetched in small portions, no key has to wait until its end.
 pub async fn no_key_starves_behind_a_busy_one<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     let keys = ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
-    // One of each first: a broker may begin with some partitions later than with others.
+    // One of each first: a broker may assign some partitions later than others.
     publish(&*transport, keys.iter().map(|key| desk.message(key, 100)).collect()).await;
     consume(&*reader, keys.len()).await;
     publish(&*transport, desk.messages(&keys, 20)).await;
@@ -313,7 +379,7 @@ pub async fn no_key_starves_behind_a_busy_one<B: Bench>(desk: Desk<B>) -> Verdic
     Ok(())
 }
 
-/// A body of 1 MiB goes through.
+/// A body of 1 MiB is delivered.
 pub async fn a_mebibyte_arrives<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     if !transport.features().mebibyte {
@@ -327,7 +393,7 @@ pub async fn a_mebibyte_arrives<B: Bench>(desk: Desk<B>) -> Verdict {
     Ok(())
 }
 
-/// The same topology again changes nothing, above all not where the subscription stands.
+/// Applying the same topology again changes nothing, in particular not the cursor.
 pub async fn topology_applied_twice_is_a_no_op<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     publish(&*transport, desk.messages(&["a"], 3)).await;

@@ -1,4 +1,4 @@
-//! What the cases work with: names of their own, messages, and waiting for what should come.
+//! Helpers of the cases: unique names, messages, and waiting for deliveries.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -13,11 +13,11 @@ use chapar_core::port::{
 use super::Bench;
 use super::worker::Worker;
 
-/// How long a message may be under way before a case gives it up.
+/// How long a case waits for a message.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// A bench, and names that no other test uses.
+/// A bench, with names that no other test uses.
 #[derive(Debug)]
 pub struct Desk<B> {
     pub(super) bench: B,
@@ -88,7 +88,7 @@ impl<B: Bench> Desk<B> {
     }
 }
 
-/// Publishes as a relay does: where the transport asks for it, one of a key at a time.
+/// Publishes as a relay does: one message of a key at a time where the transport requires it.
 pub(super) async fn publish(transport: &dyn Transport, messages: Vec<Outgoing>) -> Vec<Receipt> {
     let mut receipts = Vec::with_capacity(messages.len());
     let mut rest = messages;
@@ -110,7 +110,7 @@ pub(super) async fn publish(transport: &dyn Transport, messages: Vec<Outgoing>) 
     receipts
 }
 
-/// Fetches until `count` deliveries are there, without acknowledging any.
+/// Fetches `count` deliveries without acknowledging any.
 pub(super) async fn fetch(subscription: &dyn Subscription, count: usize) -> Vec<Delivery> {
     let mut got = Vec::new();
     while got.len() < count {
@@ -119,7 +119,7 @@ pub(super) async fn fetch(subscription: &dyn Subscription, count: usize) -> Vec<
     got
 }
 
-/// Fetches at least one and at most `max`, after those that are there already.
+/// Fetches at least one and at most `max` deliveries; `before` are those fetched so far.
 async fn fetch_some(
     subscription: &dyn Subscription,
     max: usize,
@@ -136,7 +136,7 @@ async fn fetch_some(
     }
 }
 
-/// Fetches `count` deliveries and acknowledges each as it comes: a broker may hold back the
+/// Fetches `count` deliveries and acknowledges each as it arrives: a broker may hold back the
 /// followers of a key until then.
 pub(super) async fn consume(subscription: &dyn Subscription, count: usize) -> Vec<Delivery> {
     let mut got = Vec::new();
@@ -153,10 +153,10 @@ pub(super) async fn ack(subscription: &dyn Subscription, deliveries: &[Delivery]
     subscription.ack(&tokens).await.expect("the acknowledgement is taken");
 }
 
-/// Nothing comes for a while.
+/// Checks that nothing is delivered for a short time.
 pub(super) async fn nothing(subscription: &dyn Subscription) {
     let got = subscription.fetch(16, Duration::from_millis(400)).await.expect("a fetch");
-    assert!(got.is_empty(), "nothing should come, and there came {:?}", bodies(&got));
+    assert!(got.is_empty(), "nothing should be delivered, but {:?} was", bodies(&got));
 }
 
 pub(super) fn bodies(deliveries: &[Delivery]) -> Vec<String> {
@@ -164,7 +164,7 @@ pub(super) fn bodies(deliveries: &[Delivery]) -> Vec<String> {
     deliveries.iter().map(text).collect()
 }
 
-/// The bodies of one key, in the order in which they came.
+/// The bodies of one key, in the order of delivery.
 pub(super) fn of_key(deliveries: &[Delivery], key: &str) -> Vec<String> {
     let ours = deliveries.iter().filter(|delivery| delivery.key.as_deref() == Some(key));
     bodies(&ours.cloned().collect::<Vec<_>>())

@@ -1,4 +1,4 @@
-//! What every transport must do, listed once and run by name over each of them.
+//! The conformance suite: what every transport must do, listed once and run over each of them.
 //!
 //! An adapter's test file brings a [`Bench`] and one line:
 //!
@@ -6,13 +6,13 @@
 //! chapar_testkit::conformance!(nats, NatsBench);
 //! ```
 //!
-//! which makes one test of each case, `nats::a_key_keeps_its_order` and so on. A case that the
-//! adapter cannot do is skipped by name and with its reason; those on durability, order,
-//! fan-out, redelivery and duplicate ids look at no [`Features`](chapar_core::port::Features) and
-//! cannot be skipped.
+//! which creates one test for each case, `nats::a_key_keeps_its_order` and so on. A case for a
+//! feature that the adapter lacks is skipped by name and with its reason; those on durability,
+//! order, fan-out, redelivery and duplicate ids do not depend on
+//! [`Features`](chapar_core::port::Features) and cannot be skipped.
 //!
-//! Where several processes compete, they are processes: the test program starts itself again as
-//! a worker that reports what it gets, and a crash is `kill -9`.
+//! Competing processes are real processes: the test program starts itself again as a worker that
+//! reports its deliveries, and a crash is `kill -9`.
 
 mod delivery;
 mod desk;
@@ -40,9 +40,9 @@ pub mod cases {
 /// What a case needs of its broker.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Need {
-    /// Any: it may be shared with other tests.
+    /// Any broker: it may be shared with other tests.
     Shared,
-    /// One that takes messages of 1 MiB and some headers.
+    /// One that accepts messages of 1 MiB with headers.
     Large,
     /// One that can be stopped and started.
     Own,
@@ -50,10 +50,10 @@ pub enum Need {
 
 /// An adapter together with a broker for it.
 pub trait Bench: Send + Sync + Sized + 'static {
-    /// Whether other processes can reach the broker. Where not, tasks stand for them.
+    /// Whether other processes can reach the broker. Otherwise tasks take their place.
     const PROCESSES: bool = true;
 
-    /// Whether a process may be frozen in the middle of anything without holding up the others.
+    /// Whether a process may be frozen at any point without blocking the others.
     const FREEZES: bool = Self::PROCESSES;
 
     /// A broker, or why there is none on this machine.
@@ -62,11 +62,11 @@ pub trait Bench: Send + Sync + Sized + 'static {
     /// Where [`Bench::connect`] finds the broker, from this process or another.
     fn address(&self) -> String;
 
-    /// A transport that acts for the process called `owner`. The lease of a process that has
-    /// died should be over after about a second.
+    /// A transport for the process called `owner`. The lease of a crashed process should expire
+    /// after about a second.
     fn connect(address: &str, owner: &str) -> impl Future<Output = Arc<dyn Transport>> + Send;
 
-    /// Crashes the broker; its data stays. `false` where there is nothing to crash.
+    /// Crashes the broker; its data stays. `false` where there is no broker to crash.
     fn crash(&mut self) -> bool {
         false
     }
@@ -86,7 +86,7 @@ pub type Verdict = Result<(), Lacks>;
 ///
 /// # Panics
 ///
-/// Fails the test where the case fails or is not through within two minutes.
+/// Fails the test where the case fails or takes longer than two minutes.
 pub fn run<B: Bench, F: Future<Output = Verdict>>(
     name: &str,
     bench: B,
@@ -99,13 +99,13 @@ pub fn run<B: Bench, F: Future<Output = Verdict>>(
         tokio::time::timeout(limit, case(Desk::new(bench))).await.expect("the case hangs")
     });
     if let Err(Lacks(what)) = verdict {
-        // Past libtest's capture: a skipped case is never silent.
+        // Write past libtest's capture, so that a skipped case is always visible.
         let _ = writeln!(std::io::stderr(), "skipped {name}: this transport cannot {what}");
     }
     runtime.shutdown_timeout(Duration::from_secs(1));
 }
 
-/// The life of a worker process; does nothing in the test program itself.
+/// Runs a worker process; does nothing in the test program itself.
 pub fn work<B: Bench>() {
     worker::main::<B>();
 }
@@ -118,7 +118,7 @@ macro_rules! conformance {
             #[allow(unused_imports, reason = "the bench may be named by a path")]
             use super::*;
 
-            /// Not a case: the life of a worker that a case has started.
+            /// Not a case: runs a worker that a case has started.
             #[test]
             fn worker() {
                 $crate::conformance::work::<$bench>();
@@ -132,7 +132,10 @@ macro_rules! conformance {
                 a_nacked_message_comes_again_before_its_followers: Shared,
                 a_delayed_nack_waits: Shared,
                 a_message_past_its_deadline_comes_again: Shared,
-                an_extended_deadline_holds: Shared,
+                a_heartbeat_extends_the_deadline: Shared,
+                fetching_none_takes_none: Shared,
+                the_oldest_of_each_partition_comes_beyond_the_bound: Shared,
+                a_token_that_was_not_delivered_is_refused: Shared,
                 a_repeated_publish_with_one_id_is_one_message: Shared,
                 headers_and_binary_bodies_survive: Shared,
                 a_subscription_goes_back_to_a_time: Shared,

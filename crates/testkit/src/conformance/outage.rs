@@ -1,13 +1,13 @@
-//! The broker goes and comes back.
+//! The broker crashes and restarts.
 
 use std::time::{Duration, Instant};
 
 use super::desk::{PATIENCE, bodies, consume, numbered, of_key, publish};
 use super::{Bench, Desk, Lacks, Verdict};
 
-/// What has a receipt is there after a crash of the broker.
+/// A message with a receipt survives a crash of the broker.
 ///
-/// Without a broker that can crash, a transport that was made afterwards must see it.
+/// Without a broker that can crash, a transport that is opened afterwards must see it.
 pub async fn an_acknowledged_publish_is_durable<B: Bench>(mut desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     publish(&*transport, desk.messages(&["a", "b"], 25)).await;
@@ -24,7 +24,7 @@ pub async fn an_acknowledged_publish_is_durable<B: Bench>(mut desk: Desk<B>) -> 
     Ok(())
 }
 
-/// The same transport and subscription go on after the broker is back.
+/// The same transport and subscription continue after the broker has restarted.
 pub async fn a_restarted_broker_is_found_again<B: Bench>(mut desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     publish(&*transport, vec![desk.message("a", 1)]).await;
@@ -40,7 +40,7 @@ pub async fn a_restarted_broker_is_found_again<B: Bench>(mut desk: Desk<B>) -> V
         assert!(Instant::now() < limit, "publishing does not recover: {error}");
         tokio::time::sleep(Duration::from_millis(50)).await;
     }
-    // A first error or an old message is allowed; never to hear of the new one is not.
+    // Errors and old messages are allowed at first; the new one must arrive.
     loop {
         let got = reader.fetch(16, Duration::from_millis(300)).await.unwrap_or_default();
         let tokens: Vec<_> = got.iter().map(|delivery| delivery.token).collect();
@@ -52,8 +52,8 @@ pub async fn a_restarted_broker_is_found_again<B: Bench>(mut desk: Desk<B>) -> V
     }
 }
 
-/// Without a broker, publishing says so soon and for every message; repeated afterwards, each
-/// is there once.
+/// Without a broker, publishing fails soon and for every message; when it is repeated afterwards,
+/// each message is stored once.
 pub async fn publishing_fails_in_time_while_the_broker_is_down<B: Bench>(
     mut desk: Desk<B>,
 ) -> Verdict {

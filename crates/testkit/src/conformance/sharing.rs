@@ -1,4 +1,4 @@
-//! Several processes of one subscription.
+//! Several processes share one subscription.
 
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use super::{Bench, Desk, Lacks, Verdict};
 const KEYS: [&str; 16] =
     ["a", "b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m", "n", "o", "p"];
 
-/// Two processes share the messages, each its part, every key in order.
+/// Two processes each get a part of the messages, and every key is in order.
 pub async fn competing_processes_share_the_messages<B: Bench>(desk: Desk<B>) -> Verdict {
     let transport = desk.transport("relay").await;
     desk.apply(&*transport).await;
@@ -18,7 +18,7 @@ pub async fn competing_processes_share_the_messages<B: Bench>(desk: Desk<B>) -> 
     let workers = [desk.worker("first", &spec).await, desk.worker("second", &spec).await];
     let mut history = Vec::new();
     let (mut number, limit) = (0, Instant::now() + PATIENCE);
-    // A joiner gets its share soon, not at once: publish until both have seen something.
+    // A process that joins gets its share after some time: publish until both have seen messages.
     while ["first", "second"]
         .iter()
         .any(|owner| !history.iter().any(|got: &Got| got.owner == *owner))
@@ -34,7 +34,7 @@ pub async fn competing_processes_share_the_messages<B: Bench>(desk: Desk<B>) -> 
     Ok(())
 }
 
-/// Killed in the middle, a process leaves what it had to the other one.
+/// When a process is killed, another takes over its messages.
 pub async fn a_crashed_process_leaves_its_messages_to_others<B: Bench>(desk: Desk<B>) -> Verdict {
     let transport = desk.transport("relay").await;
     desk.apply(&*transport).await;
@@ -42,7 +42,7 @@ pub async fn a_crashed_process_leaves_its_messages_to_others<B: Bench>(desk: Des
     let mut workers = [desk.worker("victim", &spec).await, desk.worker("heir", &spec).await];
     let mut history = Vec::new();
     let (mut number, limit) = (0, Instant::now() + PATIENCE);
-    // Where processes own no partitions, the other one may well take everything for a while.
+    // Where processes do not own partitions, the other one may take everything at first.
     while !history.iter().any(|got: &Got| got.owner == "victim") {
         number += 1;
         publish(&*transport, KEYS.map(|key| desk.message(key, number)).to_vec()).await;
@@ -58,7 +58,7 @@ pub async fn a_crashed_process_leaves_its_messages_to_others<B: Bench>(desk: Des
     Ok(())
 }
 
-/// Processes come, go in good order and crash, while messages flow; no key is ever out of order.
+/// Processes join, leave and crash while messages are published; no key is ever out of order.
 pub async fn order_holds_while_processes_join_and_leave<B: Bench>(desk: Desk<B>) -> Verdict {
     let transport = desk.transport("relay").await;
     desk.apply(&*transport).await;
@@ -85,11 +85,11 @@ pub async fn order_holds_while_processes_join_and_leave<B: Bench>(desk: Desk<B>)
     Ok(())
 }
 
-/// Frozen for longer than its lease and then woken, a process neither loses a message nor brings
-/// a key out of order: what it holds is somebody else's by then.
+/// A process that is frozen for longer than its lease and then resumed neither loses a message nor
+/// breaks the order of a key: another process owns its partitions by then.
 pub async fn a_process_that_overslept_does_no_harm<B: Bench>(desk: Desk<B>) -> Verdict {
     if !B::FREEZES {
-        return Err(Lacks("have a process frozen in the middle of anything"));
+        return Err(Lacks("continue while a process is frozen at any point"));
     }
     let transport = desk.transport("relay").await;
     desk.apply(&*transport).await;
@@ -107,7 +107,7 @@ pub async fn a_process_that_overslept_does_no_harm<B: Bench>(desk: Desk<B>) -> V
                 workers[0].freeze();
                 frozen = Some(number);
             }
-            // Once a later message of every key has come through, the heir has all partitions.
+            // Once a later message of every key is delivered, the heir owns all partitions.
             Some(since) if woken.is_none() && all_reached(&history, since + 1) => {
                 workers[0].wake();
                 woken = Some(Instant::now());
@@ -121,7 +121,8 @@ pub async fn a_process_that_overslept_does_no_harm<B: Bench>(desk: Desk<B>) -> V
     Ok(())
 }
 
-/// What a process had open when it left in good order is with the next at once.
+/// When a process closes its subscription, its unacknowledged messages are delivered to the next one
+/// without waiting for a lease.
 pub async fn a_closed_subscription_hands_over_at_once<B: Bench>(desk: Desk<B>) -> Verdict {
     let (transport, reader) = desk.open().await;
     publish(&*transport, desk.messages(&["a"], 6)).await;
@@ -137,7 +138,7 @@ pub async fn a_closed_subscription_hands_over_at_once<B: Bench>(desk: Desk<B>) -
     Ok(())
 }
 
-/// Waits until every number of every key has been delivered to somebody.
+/// Waits until every number of every key has been delivered.
 async fn settle(workers: &[Worker], history: &mut Vec<Got>, last: u32) {
     let limit = Instant::now() + PATIENCE * 2;
     let wanted: BTreeSet<String> = KEYS.iter().flat_map(|key| numbered(key, 1..=last)).collect();
@@ -158,13 +159,13 @@ fn all_reached(history: &[Got], number: u32) -> bool {
     KEYS.iter().all(seen)
 }
 
-/// A delivery may repeat what was there before, and never skips what was not.
+/// A delivery may repeat an earlier one, and must not skip one.
 fn check_order(history: &mut [Got]) {
     history.sort_by_key(|got| got.at);
     let mut reached: HashMap<&str, u32> = HashMap::new();
     for got in history.iter() {
-        let (key, number) = got.body.split_once(':').expect("a body of ours");
-        let number: u32 = number.parse().expect("a body of ours");
+        let (key, number) = got.body.split_once(':').expect("a body of this suite");
+        let number: u32 = number.parse().expect("a body of this suite");
         let reached = reached.entry(key).or_default();
         assert!(
             number <= *reached + 1,

@@ -1,4 +1,4 @@
-//! A process of a subscription, started out of the test program, that reports what it gets.
+//! A worker: a process of a subscription, started by the test program, that reports its deliveries.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 use super::Bench;
 
 const VARIABLE: &str = "CHAPAR_CONFORMANCE_WORKER";
-/// In front of every report, because libtest writes to the same pipe.
+/// The prefix of every report, because libtest writes to the same pipe.
 const MARK: &str = "@got ";
 
 /// One delivery to one worker.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(super) struct Got {
-    /// Microseconds of the machine's clock, comparable between its processes.
+    /// Microseconds of the system clock, comparable between processes.
     pub(super) at: u64,
     pub(super) owner: String,
     pub(super) body: String,
@@ -47,7 +47,7 @@ impl Orders {
     }
 }
 
-/// A running worker; it ends when this value goes.
+/// A running worker; it is killed when this value is dropped.
 #[derive(Debug)]
 pub(super) struct Worker {
     body: Body,
@@ -82,10 +82,10 @@ impl Worker {
 
     /// What has been reported since the last call.
     pub(super) fn reports(&self) -> Vec<Got> {
-        self.reports.lock().expect("nobody panics with it").try_iter().collect()
+        self.reports.lock().expect("no holder panics").try_iter().collect()
     }
 
-    /// Ends it as `kill -9` does.
+    /// Kills it, as `kill -9` does.
     pub(super) fn kill(&mut self) {
         match &mut self.body {
             Body::Process { child, .. } => {
@@ -96,7 +96,7 @@ impl Worker {
         }
     }
 
-    /// Makes it sleep in the middle of whatever it does, until [`Worker::wake`].
+    /// Freezes it at whatever point it is, until [`Worker::wake`].
     pub(super) fn freeze(&self) {
         self.signal(Signal::STOP);
     }
@@ -112,14 +112,14 @@ impl Worker {
         }
     }
 
-    /// Lets it leave in good order, and waits until it has.
+    /// Makes it close its subscription and end, and waits for that.
     pub(super) async fn leave(&mut self) {
         match &mut self.body {
             Body::Process { child, stdin } => {
                 drop(stdin.take());
                 let limit = Instant::now() + Duration::from_secs(20);
                 while child.try_wait().expect("our child").is_none() {
-                    assert!(Instant::now() < limit, "the worker does not leave");
+                    assert!(Instant::now() < limit, "the worker does not end");
                     tokio::time::sleep(Duration::from_millis(10)).await;
                 }
             }
@@ -223,7 +223,7 @@ async fn consume(
                 body: String::from_utf8_lossy(&delivery.body).into_owned(),
                 attempt: delivery.attempt,
             });
-            // A handler takes its time; what it may not do is finish before it is reported.
+            // Simulate a handler. The report comes before the acknowledgement.
             tokio::time::sleep(Duration::from_millis(1)).await;
             let _ = subscription.ack(&[delivery.token]).await;
         }

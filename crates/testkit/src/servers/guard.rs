@@ -33,7 +33,7 @@ rm -rf "$1" || rm -rf "$1"
 kill -KILL 0
 "#;
 
-/// Processes that end with their owner, and a folder that goes with them.
+/// Processes that end with their owner, and a folder that is deleted with them.
 #[derive(Debug)]
 pub struct Guard {
     shell: Child,
@@ -83,7 +83,7 @@ impl Guard {
     }
 
     fn tell(&mut self, line: &str) {
-        // A guard that is gone has nobody left to guard; the owner's own clean-up still runs.
+        // If the guard has ended already, the owner's own clean-up still runs.
         if let Some(pipe) = &mut self.pipe {
             let _ = writeln!(pipe, "{line}");
         }

@@ -103,14 +103,14 @@ impl std::fmt::Debug for Launch {
     }
 }
 
-/// A running server, ended and its data removed when this value goes.
+/// A running server; it is ended and its data removed when this value is dropped.
 pub struct Instance {
     recipe: &'static dyn Recipe,
     endpoint: Endpoint,
     site: Site,
     server: Option<Child>,
     guard: Guard,
-    // Last, so that the folder goes after the guard has ended whatever still writes into it.
+    // Last, so that the folder is deleted after the guard has ended the processes that write to it.
     _dir: TempDir,
 }
 
@@ -140,7 +140,7 @@ impl Instance {
         self.end(Signal::KILL);
     }
 
-    /// Ends the server in good order and returns when it is gone. Its data stays.
+    /// Shuts the server down cleanly and waits for that. Its data stays.
     pub fn stop(&mut self) {
         self.end(self.recipe.stop_signal());
     }

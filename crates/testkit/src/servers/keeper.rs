@@ -85,7 +85,7 @@ impl Keeper {
         std::mem::take(&mut self.state.notes().skips)
     }
 
-    /// Ends the servers now; whoever asks later gets none. Dropping the keeper does the same.
+    /// Ends the servers now; later requests get none. Dropping the keeper does the same.
     pub fn close(&self) {
         let shelf = lock(&self.state.shelf).take();
         drop(shelf);
@@ -113,7 +113,7 @@ pub(super) fn ask(kind: Kind) -> Option<Result<Endpoint, ServerError>> {
     }
 }
 
-/// Lets the keeper list a server that it did not start. Without a keeper nobody keeps a list.
+/// Lets the keeper list a server that it did not start. Without a keeper there is no list.
 pub(super) fn report_use(endpoint: &Endpoint) {
     let _ = call(&Request::Used(endpoint.clone()));
 }

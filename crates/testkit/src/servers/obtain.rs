@@ -64,7 +64,7 @@ fn look(kind: Kind) -> Listing {
 /// Gets those of the servers that are missing, and returns the ones that cannot be had.
 ///
 /// Debian packages are installed where the process is root on Debian; what Debian does not have, or not new enough, is
-/// downloaded into [`cache_dir`]. `progress` hears of every step that takes time.
+/// downloaded into [`cache_dir`]. `progress` is called for every step that takes time.
 pub fn obtain(kinds: &[Kind], progress: &dyn Fn(&str)) -> Vec<ServerError> {
     let absent: Vec<(Kind, Missing)> = kinds
         .iter()

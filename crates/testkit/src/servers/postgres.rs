@@ -66,7 +66,7 @@ impl Database {
 
 impl Drop for Database {
     fn drop(&mut self) {
-        // A server of ours goes with all its databases; only somebody else's has to be left as it was.
+        // Our own server is deleted with its databases; one that was given has to be cleaned up.
         if self.server.is_given() {
             let _ = sql(
                 self.server.url(),

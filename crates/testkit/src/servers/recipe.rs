@@ -34,12 +34,12 @@ pub(super) trait Recipe: Sync {
     /// Asks the server over its own protocol whether it serves clients, and for its version where it tells.
     fn probe(&self, url: &str) -> Result<Option<String>, String>;
 
-    /// Asks the server to finish in good order.
+    /// Asks the server to shut down cleanly.
     fn stop_signal(&self) -> Signal {
         Signal::TERM
     }
 
-    /// Ends a server whose data nobody wants any more.
+    /// Ends a server whose data is no longer needed.
     fn discard_signal(&self) -> Signal {
         Signal::KILL
     }

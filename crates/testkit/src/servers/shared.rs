@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 
 use super::{Endpoint, Instance, Kind, Launch, ServerError, keeper};
 
-/// The shared server of that kind, started now if nobody asked for it before.
+/// The shared server of that kind, started now if it was not requested before.
 ///
 /// It is, in this order: the one that [`Kind::variable`] names; the one of the run's [`Keeper`](super::Keeper); one that
 /// this process starts and that ends with it.
@@ -45,7 +45,7 @@ impl Shelf {
         Self([const { OnceLock::new() }; Kind::ALL.len()])
     }
 
-    /// Waits for a start under way; a failed start is not tried again, so that every test names the same cause.
+    /// Waits for a start in progress; a failed start is not tried again, so that every test names the same cause.
     pub(super) fn get(&self, kind: Kind) -> Result<Endpoint, ServerError> {
         self.0[kind as usize]
             .get_or_init(|| Launch::of(kind).start())

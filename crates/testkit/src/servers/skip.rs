@@ -64,7 +64,7 @@ pub fn skip(place: &str, error: &ServerError) {
     }
     let skip = Skip { test, reason: error.to_string() };
     if !keeper::report_skip(&skip) {
-        // Past libtest's capture, which would hide it from whoever runs plain `cargo test`.
+        // Past libtest's capture, which would hide it under plain `cargo test`.
         let _ = writeln!(std::io::stderr(), "skipped {}: {}", skip.test, skip.reason);
     }
 }

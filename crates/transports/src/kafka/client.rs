@@ -1,4 +1,4 @@
-//! Clients of librdkafka: how they are set up, and what they complain about.
+//! Clients of librdkafka: their settings and their errors.
 
 use std::sync::{Arc, Mutex};
 
@@ -13,7 +13,7 @@ use tracing::{debug, warn};
 use super::options::{KafkaOptions, Sasl, Security};
 use super::{lock, setup, unavailable};
 
-/// What every client is set up with. Secrets are read anew.
+/// The settings of every client. Secrets are read again for each client.
 pub(super) fn config(
     servers: &str,
     options: &KafkaOptions,
@@ -47,7 +47,7 @@ pub(super) fn config(
     ];
     for (option, name, file) in files {
         let Some(file) = file else { continue };
-        // librdkafka would say so too, without the name of the option.
+        // librdkafka reports it too, but without the name of the option.
         std::fs::metadata(file).map_err(|error| {
             setup(format!("the file {} of the option {option}: {error}", file.display()))
         })?;
@@ -64,12 +64,12 @@ pub(super) fn config(
     Ok(config)
 }
 
-/// librdkafka takes no less.
+/// The least that librdkafka accepts.
 const MIN_SETUP: std::time::Duration = std::time::Duration::from_secs(1);
 
-/// A client could not be made out of its settings.
+/// The error of a client that could not be created from its settings.
 pub(super) fn creation(error: &KafkaError) -> TransportError {
-    // librdkafka names its own settings; people know ours.
+    // librdkafka names its own settings; name the options of the address instead.
     let mut said = error.to_string();
     for (theirs, ours) in [
         ("ssl.ca.location", "the file of ca"),
@@ -79,11 +79,11 @@ pub(super) fn creation(error: &KafkaError) -> TransportError {
     ] {
         said = said.replace(theirs, ours);
     }
-    setup(format!("the Kafka client does not take its settings: {said}"))
+    setup(format!("the Kafka client rejects its settings: {said}"))
 }
 
-/// Nobody has answered yet: the address may be wrong, and a broker just hangs up on who does not
-/// come as it asks.
+/// No broker has answered yet: the address may be wrong, or the broker closes connections that lack
+/// TLS or credentials.
 pub(super) fn unanswered(error: TransportError, security: &Security) -> TransportError {
     let TransportError::Unavailable(what) = error else { return error };
     let tls = if security.tls { "" } else { ", tls" };
@@ -91,17 +91,17 @@ pub(super) fn unanswered(error: TransportError, security: &Security) -> Transpor
     TransportError::Unavailable(format!("{what}; check host, port{tls}{sasl}"))
 }
 
-/// Listens to what a client complains about.
+/// Collects the errors that a client reports.
 #[derive(Debug, Clone)]
 pub(super) struct Ears(Arc<Mutex<Heard>>);
 
 #[derive(Debug, Default)]
 struct Heard {
-    /// The connection is encrypted, or should be.
+    /// TLS is configured.
     tls: bool,
-    /// Credentials or certificates were refused: the client has to be made anew.
+    /// Credentials or certificates were refused: the client has to be created again.
     refused: Option<TransportRefusal>,
-    /// The last complaint about the connection.
+    /// The last error of the connection.
     last: Option<String>,
 }
 
@@ -117,12 +117,12 @@ impl Ears {
         Ears(Arc::new(Mutex::new(heard)))
     }
 
-    /// Whether the broker refuses who we say we are.
+    /// Whether the broker refuses our credentials or certificate.
     pub(super) fn is_refused(&self) -> bool {
         lock(&self.0).refused.is_some()
     }
 
-    /// Why something failed, with the setting that is wrong where one is.
+    /// Why something failed, with the setting to correct where it is known.
     pub(super) fn explain(&self, error: &KafkaError) -> TransportError {
         let heard = lock(&self.0);
         match &heard.refused {
@@ -136,7 +136,7 @@ impl Ears {
             )),
             None => match (unavailable(error), &heard.last) {
                 (TransportError::Unavailable(what), Some(why)) => {
-                    // A broker that misses our certificate just hangs up.
+                    // A broker that requires a client certificate closes the connection.
                     let hint =
                         if heard.tls { "; with TLS, check tls, ca, cert and key too" } else { "" };
                     TransportError::Unavailable(format!("{what}: {why}{hint}"))
@@ -152,7 +152,7 @@ impl ConsumerContext for Ears {}
 impl ClientContext for Ears {
     fn log(&self, level: RDKafkaLogLevel, facility: &str, message: &str) {
         debug!(?level, facility, message, "librdkafka");
-        // Said in the log alone where the broker just hangs up on a client without TLS.
+        // For a broker that closes connections without TLS, the log is the only sign.
         if facility == "FAIL" {
             lock(&self.0).last = Some(message.to_owned());
         }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use chapar_core::machine::ownership::Phase;
 use chapar_core::port::TransportError;
 use rdkafka::TopicPartitionList;
 use rdkafka::client::ClientContext;
@@ -18,13 +19,13 @@ use super::subscription::{Ahead, Inner, State};
 use super::wire::Decoder;
 use super::{lock, unavailable};
 
-/// The longest time between two looks at what was acknowledged.
+/// The longest time between two commits of what was acknowledged.
 const TICK: Duration = Duration::from_millis(50);
-/// Between two looks at everything else while messages keep coming.
+/// While messages keep coming, the time between two runs of everything else.
 const LOOK: Duration = Duration::from_millis(10);
-/// The most messages, and about the most bytes, that are taken over at once.
+/// The most messages, and about the most bytes, that are read in one portion.
 const PORTION: (usize, usize) = (1000, 4 << 20);
-/// How long before a client is made anew.
+/// The pause before a client is created again.
 const PAUSE: Duration = Duration::from_secs(1);
 
 pub(super) struct Member {
@@ -34,7 +35,7 @@ pub(super) struct Member {
     topics: Vec<String>,
 }
 
-/// A consumer, and what it hears.
+/// A client in a consumer group, with its callbacks.
 pub(super) type GroupConsumer = BaseConsumer<Desk>;
 
 impl Member {
@@ -78,7 +79,7 @@ impl Member {
         Ok(consumer)
     }
 
-    /// Lives until the subscription is closed.
+    /// Runs until the subscription is closed.
     pub(super) fn run(self, consumer: GroupConsumer) {
         let mut next = Some(consumer);
         while !self.inner.state().closing {
@@ -95,10 +96,7 @@ impl Member {
             self.inner.state().give_up_all(self.number);
             // Leaves the group.
             drop(consumer);
-            {
-                let pulse = &mut self.inner.state().pulses[self.number];
-                (pulse.asked, pulse.old) = (0, 0);
-            }
+            self.inner.state().pulses[self.number].reconnected();
             self.pause();
         }
     }
@@ -110,7 +108,7 @@ impl Member {
         }
     }
 
-    /// Reads until the subscription is closed or the consumer is no use any more.
+    /// Reads until the subscription is closed or the client has failed for good.
     fn read(&self, consumer: &GroupConsumer) {
         let (mut doubted_at, mut told_at) = (Instant::now(), Instant::now());
         let mut decoder = Decoder::default();
@@ -134,7 +132,7 @@ impl Member {
                     break;
                 }
             }
-            // A commit is a write of the broker's own, so one covers what a while brings.
+            // Each commit is a write at the broker, so collect acknowledgements for a while.
             if told_at.elapsed() >= TICK {
                 told_at = Instant::now();
                 self.tell(consumer);
@@ -144,14 +142,14 @@ impl Member {
                 doubted_at = Instant::now();
             }
             if let Some(why) = done_for(consumer) {
-                warn!(group = self.group, %why, "the Kafka consumer is made anew");
+                warn!(group = self.group, %why, "Kafka client failed; creating another one");
                 self.inner.state().refusal = Some(why.to_string());
                 return;
             }
         }
     }
 
-    /// Reads what there is, and waits a while for the first.
+    /// Reads the messages that are available, and waits up to a tick for the first.
     fn portion(&self, consumer: &GroupConsumer, decoder: &mut Decoder) {
         let mut wait = TICK;
         while matches!(decoder.read(), (read, bytes) if read < PORTION.0 && bytes < PORTION.1) {
@@ -164,8 +162,8 @@ impl Member {
         }
     }
 
-    /// Lets the deliveries catch up before more is read, and returns whether they have. Not for
-    /// long: what the group has to say comes with the messages.
+    /// Waits until deliveries have caught up with reading, and returns whether they have. Only for
+    /// a short time: the client must be polled to take part in rebalancing.
     fn rest(&self) -> bool {
         if !self.inner.ahead().is_enough(self.inner.plenty()) {
             return true;
@@ -184,15 +182,17 @@ impl Member {
         false
     }
 
-    /// Moves partitions that an order is for and that have not followed it.
+    /// Carries out a seek on the partitions that have not followed it yet.
     fn follow(&self, consumer: &GroupConsumer) {
         let name = &self.inner.spec.name;
         let Some(seek) = lock(&self.inner.kafka.0.seeks).get(name).cloned() else { return };
         let mut moves: Vec<(String, i32, i64)> = Vec::new();
-        for owned in self.inner.state().owned.values() {
+        for (_, held) in self.inner.state().owned.iter() {
+            let owned = &held.item;
             let place = ((*owned.topic.name).to_owned(), owned.partition);
             let start = seek.starts.get(&place);
-            let ours = owned.member == self.number && !owned.leaving && owned.seek != seek.id;
+            let stays = held.phase == Phase::Delivering;
+            let ours = owned.member == self.number && stays && owned.seek != seek.id;
             if let Some(start) = start.filter(|_| ours) {
                 moves.push((place.0, place.1, *start));
             }
@@ -203,8 +203,10 @@ impl Member {
                 Ok(()) => {
                     self.inner.take(self.number, (&topic, partition), &seek.id, Some(start));
                 }
-                // It is not being read yet: at the next look.
-                Err(error) => debug!(group = self.group, topic, partition, %error, "not moved"),
+                // The client does not read it yet; the next run tries again.
+                Err(error) => {
+                    debug!(group = self.group, topic, partition, %error, "seek failed; retrying");
+                }
             }
         }
     }
@@ -218,7 +220,7 @@ impl Member {
 
     /// Commits the contiguous prefix of what is acknowledged.
     fn tell(&self, consumer: &GroupConsumer) {
-        let done = progress(&mut self.inner.state(), |_, _| true, self.number, false);
+        let done = progress(&mut self.inner.state(), |_, _| true, self.number, Report::New);
         self.commit(consumer, &done);
     }
 
@@ -226,36 +228,36 @@ impl Member {
         consumer.context().commit(consumer, done);
     }
 
-    /// Asks the group whether we are still in it, by committing once more what it has already;
-    /// returns whether there was a doubt.
+    /// Asks the group whether this process is still in it, by committing offsets again; returns
+    /// whether that was in doubt.
     fn ask(&self, consumer: &GroupConsumer) -> bool {
         let mut state = self.inner.state();
-        if !state.pulses[self.number].doubtful {
+        if !state.pulses[self.number].is_doubtful() {
             return false;
         }
-        let done = progress(&mut state, |_, _| true, self.number, true);
+        let done = progress(&mut state, |_, _| true, self.number, Report::All);
         if done.count() == 0 {
             // Nothing was ever read, so there is nothing to doubt.
-            state.pulses[self.number].doubtful = false;
+            state.pulses[self.number].clear_doubt();
         }
         drop(state);
         self.commit(consumer, &done);
         true
     }
 
-    /// Stops reading from partitions that have plenty, and goes on with those that have room. When
-    /// all together take much memory, anything is plenty; where nothing waits, reading always goes
-    /// on, because what a consumer needs next may come from there.
+    /// Pauses partitions with enough messages waiting, and resumes those with room. Above the
+    /// memory bound, one waiting message is enough. A partition with none waiting is never paused,
+    /// because the message that the consumer needs next may be in it.
     ///
-    /// As long as the deliveries catch up, none is stopped: the client throws away what it has
-    /// fetched of such a partition, and fetches it again.
+    /// While deliveries keep up, nothing is paused: librdkafka discards what it has fetched of a
+    /// paused partition and fetches it again.
     fn throttle(&self, consumer: &GroupConsumer, caught_up: bool) {
         let mut state = self.inner.state();
         let heavy = state.ahead(|owned| owned.member == self.number).is_heavy();
         let (plenty, room) =
             if heavy { (1, 0) } else { (self.inner.plenty(), self.inner.plenty() / 2) };
         let (mut full, mut free) = (TopicPartitionList::new(), TopicPartitionList::new());
-        for owned in state.owned.values_mut().filter(|owned| owned.member == self.number) {
+        for owned in state.owned.items_mut().filter(|owned| owned.member == self.number) {
             let waiting = owned.flight.waiting();
             if !owned.paused && !caught_up && waiting >= plenty {
                 owned.paused = true;
@@ -272,12 +274,12 @@ impl Member {
             (_, false) => consumer.resume(list),
         };
         if let Err(error) = turn(&full, true).and_then(|()| turn(&free, false)) {
-            debug!(group = self.group, %error, "a partition is not paused or resumed");
+            debug!(group = self.group, %error, "cannot pause or resume partitions");
         }
     }
 }
 
-/// Why a consumer is no use any more, if it is none.
+/// Why a client has failed for good, if it has.
 fn done_for(consumer: &GroupConsumer) -> Option<TransportError> {
     let (ears, fatal) = (&consumer.context().ears, consumer.client().fatal_error());
     let code = match fatal {
@@ -288,33 +290,39 @@ fn done_for(consumer: &GroupConsumer) -> Option<TransportError> {
     Some(ears.explain(&KafkaError::Global(code)))
 }
 
-/// Notes that a member's thread runs; returns whether it has not for so long that the group may
-/// have gone on without it. What was delivered before is then taken back.
+/// Notes that a member's thread runs. Returns whether it did not for so long that the group may
+/// have gone on without it; what was delivered before is then taken back.
 fn beat(inner: &Inner, state: &mut State, member: usize) -> bool {
-    let pulse = &mut state.pulses[member];
-    let slept = pulse.at.elapsed() >= inner.kafka.0.options.session / 2;
-    pulse.at = Instant::now();
+    let slept = state.pulses[member].beat(inner.now());
     if slept {
-        (pulse.doubtful, pulse.old) = (true, pulse.asked);
-        let ours = state.owned.values_mut().filter(|owned| owned.member == member);
+        let ours = state.owned.items_mut().filter(|owned| owned.member == member);
         ours.for_each(|owned| owned.flight.recall());
     }
     slept
 }
 
-/// What is acknowledged of some partitions and not yet committed; with `again`, also what is.
+/// Which offsets to commit.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Report {
+    /// Those that have moved since the last commit.
+    New,
+    /// All of partitions from which something was read, to hear the group's answer.
+    All,
+}
+
+/// What is acknowledged of some partitions of a member, to be committed.
 fn progress(
     state: &mut State,
     of: impl Fn(&str, i32) -> bool,
     member: usize,
-    again: bool,
+    report: Report,
 ) -> TopicPartitionList {
     let mut done = TopicPartitionList::new();
-    for owned in state.owned.values_mut() {
+    for owned in state.owned.items_mut() {
         let acked = owned.flight.acked();
         let read = owned.flight.read_to() > 0;
         let news = match owned.committed {
-            Some(committed) => acked > committed || (again && read),
+            Some(committed) => acked > committed || (report == Report::All && read),
             None => read || !owned.seek.is_empty(),
         };
         if owned.member == member && news && of(&owned.topic.name, owned.partition) {
@@ -331,7 +339,7 @@ fn progress(
     done
 }
 
-/// What a consumer tells us while it is polled.
+/// The callbacks of a client, called while it is polled.
 pub(super) struct Desk {
     inner: Arc<Inner>,
     number: usize,
@@ -352,7 +360,7 @@ impl ConsumerContext for Desk {
     fn pre_rebalance(&self, consumer: &BaseConsumer<Self>, rebalance: &Rebalance<'_>) {
         match rebalance {
             Rebalance::Assign(list) => {
-                debug!(subscription = self.inner.spec.name, ?list, "partitions come");
+                debug!(subscription = self.inner.spec.name, ?list, "partitions assigned");
                 let followed = self.followed(consumer, list);
                 for place in list.elements() {
                     let at = (place.topic(), place.partition());
@@ -361,7 +369,7 @@ impl ConsumerContext for Desk {
                 }
             }
             Rebalance::Revoke(list) => {
-                debug!(subscription = self.inner.spec.name, ?list, "partitions go");
+                debug!(subscription = self.inner.spec.name, ?list, "partitions revoked");
                 self.hand_over(consumer, list);
             }
             Rebalance::Error(error) => debug!(%error, "librdkafka"),
@@ -371,18 +379,14 @@ impl ConsumerContext for Desk {
     fn commit_callback(&self, result: KafkaResult<()>, offsets: &TopicPartitionList) {
         let mut state = self.inner.state();
         let pulse = &mut state.pulses[self.number];
-        pulse.asked = pulse.asked.saturating_sub(1);
-        let stale = pulse.old > 0;
-        pulse.old = pulse.old.saturating_sub(1);
         match result {
-            Ok(()) if stale => {}
-            Ok(()) => pulse.doubtful = false,
+            Ok(()) => pulse.accepted(),
             Err(error) => {
-                debug!(subscription = self.inner.spec.name, %error, "not committed");
-                // Once more with the next look.
+                pulse.refused();
+                debug!(subscription = self.inner.spec.name, %error, "commit failed; trying again");
                 for place in offsets.elements() {
-                    if let Some(owned) = state.find(place.topic(), place.partition()) {
-                        owned.committed = None;
+                    if let Some(held) = state.find(place.topic(), place.partition()) {
+                        held.item.committed = None;
                     }
                 }
             }
@@ -400,13 +404,13 @@ impl Desk {
             return;
         }
         match consumer.commit(done, CommitMode::Async) {
-            Ok(()) => self.inner.state().pulses[self.number].asked += 1,
-            Err(error) => debug!(%error, "nothing is committed"),
+            Ok(()) => self.inner.state().pulses[self.number].asked(),
+            Err(error) => debug!(%error, "commit not sent"),
         }
     }
 
-    /// The last orders to move that partitions have followed. Without an answer they follow the
-    /// last one again, which brings messages a second time and skips none.
+    /// The last seek that each partition has followed. Without an answer from the broker they
+    /// follow it again, which repeats messages and skips none.
     fn followed(
         &self,
         consumer: &BaseConsumer<Self>,
@@ -423,8 +427,8 @@ impl Desk {
         answer.elements().into_iter().map(place).collect()
     }
 
-    /// Lets partitions go: in good order, once what is in flight of them is dealt with, and at once
-    /// where they are somebody else's already or the subscription closes.
+    /// Gives partitions up. Waits first until nothing of them is in flight, unless they were lost
+    /// to another member already or the subscription is closing.
     fn hand_over(&self, consumer: &BaseConsumer<Self>, list: &TopicPartitionList) {
         let places: Vec<(String, i32)> =
             list.elements().iter().map(|p| (p.topic().to_owned(), p.partition())).collect();
@@ -434,9 +438,9 @@ impl Desk {
         while !lost && !state.closing && Instant::now() < until {
             let mut flying = 0;
             for (topic, partition) in &places {
-                if let Some(owned) = state.find(topic, *partition) {
-                    owned.leaving = true;
-                    flying += owned.flight.in_flight();
+                if let Some(held) = state.find(topic, *partition) {
+                    held.drain();
+                    flying += held.item.flight.in_flight();
                 }
             }
             if flying == 0 {
@@ -447,13 +451,13 @@ impl Desk {
         }
         let of =
             |topic: &str, partition: i32| places.iter().any(|(t, p)| t == topic && *p == partition);
-        let done = progress(&mut state, of, self.number, false);
+        let done = progress(&mut state, of, self.number, Report::New);
         for (topic, partition) in &places {
             state.give_up(topic, *partition);
         }
         if lost {
-            // Whatever comes next is newly given, so there is nothing left to doubt.
-            state.pulses[self.number].doubtful = false;
+            // What is assigned next is certain.
+            state.pulses[self.number].clear_doubt();
         }
         drop(state);
         if !lost {

@@ -3,13 +3,13 @@
 //! * A topic per event; the key of a message is its ordering key, so a key has one partition of a
 //!   topic. Keys are spread as Java's clients do it (murmur2).
 //! * A consumer group per subscription, or one per subscription and topic ([`Groups`]). Partitions
-//!   move between processes by cooperative rebalancing; one that is to move waits until what is in
-//!   flight of it is acknowledged, for [`KafkaOptions::drain`] at most.
-//! * Committed is the contiguous prefix of what is acknowledged, never more. What is handed back or
-//!   late is delivered again from this process's memory, followers of its key behind it.
-//! * The producer is idempotent and waits for all in-sync replicas. Kafka knows no ids: a repeated
-//!   publish is recognised by the transport that published before, and by the subscription that
-//!   has both in its window; see `../recent.rs`.
+//!   move between processes by cooperative rebalancing. One that is to move is drained first: what
+//!   is in flight is waited for, for [`KafkaOptions::drain`] at most.
+//! * Only the contiguous prefix of acknowledged messages is committed. A message that is handed
+//!   back or late is delivered again from memory, and the followers of its key after it.
+//! * The producer is idempotent and waits for all in-sync replicas. Kafka does not deduplicate by
+//!   id: a repeated publish is recognised by the process that published before, and by a
+//!   subscription that has both in its window; see `../recent.rs`.
 //!
 //! The order of a key holds within a topic. Between topics the relay's stamps keep it.
 
@@ -47,15 +47,15 @@ struct Shared {
     servers: String,
     options: KafkaOptions,
     producer: Mutex<Producer>,
-    /// Topics that are known to be there, with the number of their partitions.
+    /// Topics that are known to exist, with the number of their partitions.
     topics: Mutex<HashMap<String, u32>>,
-    /// What was published a while ago.
+    /// Recently published ids and their positions.
     published: Mutex<Recent<Id, Receipt>>,
     brokers: usize,
     mebibyte: bool,
-    /// What subscriptions of this process read.
+    /// The topics that subscriptions of this process read.
     subscriptions: Mutex<HashMap<String, Vec<String>>>,
-    /// The last order to move of each subscription, once they are watched.
+    /// The last seek of each subscription, once seeks are followed.
     seeks: Mutex<HashMap<String, Arc<seek::Seek>>>,
     watching: tokio::sync::OnceCell<()>,
 }
@@ -64,8 +64,8 @@ impl Kafka {
     /// Connects to `kafka://[user:password@]host[:port][,host[:port]…][?option=value&…]`; see
     /// [`Address`] for the options, which win over those given here.
     ///
-    /// Fails with [`TransportError::Setup`] where trying again is no use: the address is none, the
-    /// credentials are refused, the certificate is not trusted, or the broker is too old.
+    /// Fails with [`TransportError::Setup`] where a retry cannot help: the address is malformed,
+    /// the credentials are refused, the certificate is not trusted, or the broker is too old.
     pub async fn connect(url: &str, options: KafkaOptions) -> Result<Self, TransportError> {
         let Address { servers, options } = Address::parse(url, options)?;
         let opened = tokio::task::spawn_blocking(move || {
@@ -179,7 +179,7 @@ impl Transport for Kafka {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Nothing under these locks can panic half-way through a change.
+    // No code under these locks can panic in the middle of a change.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
@@ -199,7 +199,7 @@ fn unavailable(error: &KafkaError) -> TransportError {
     }
 }
 
-/// The code of an error. The client's own function leaves out what it was told as an administrator.
+/// The code of an error. The client's own function leaves out the errors of admin requests.
 fn code_of(error: &KafkaError) -> Option<RDKafkaErrorCode> {
     match error {
         KafkaError::AdminOp(code) => Some(*code),
@@ -207,7 +207,7 @@ fn code_of(error: &KafkaError) -> Option<RDKafkaErrorCode> {
     }
 }
 
-/// Whether something was asked that the broker does not know.
+/// Whether the broker does not know a request that was made.
 fn is_too_old(code: RDKafkaErrorCode) -> bool {
     matches!(code, RDKafkaErrorCode::UnsupportedFeature | RDKafkaErrorCode::UnsupportedVersion)
 }
@@ -218,7 +218,7 @@ fn too_old(why: &str) -> TransportError {
     ))
 }
 
-/// A task that did blocking work for us was cancelled: the runtime is on its way down.
+/// A blocking task was cancelled: the runtime is shutting down.
 fn gone(error: tokio::task::JoinError) -> TransportError {
     TransportError::Unavailable(error.to_string())
 }

@@ -1,4 +1,4 @@
-//! How to use a cluster, and reading it out of an address.
+//! Options, and how they are read from an address.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -19,27 +19,28 @@ pub struct KafkaOptions {
     pub owner: String,
     /// Which consumer groups a subscription has. Default [`Groups::Service`].
     pub groups: Groups,
-    /// Partitions of topics that nobody gave a number: 3 for little traffic, 6 for some, 12 for
-    /// much. Default 3.
+    /// Partitions of topics that declare none: 3 for low traffic, 6 for medium, 12 for high.
+    /// Default 3.
     pub partitions: u32,
-    /// How long messages are kept in topics that nobody gave a time. Default 7 days.
+    /// Retention of topics that declare none. Default 7 days.
     pub retention: Duration,
     /// Replicas of new topics, as far as there are brokers. Default 3.
     pub replication: u32,
-    /// How long a process that has died keeps its partitions. Default 10 s; the broker's
+    /// The session timeout: how long a crashed process keeps its partitions. Default 10 s; the broker's
     /// `group.min.session.timeout.ms` is 6 s unless changed.
     pub session: Duration,
-    /// How long a partition that moves on waits for what is in flight of it. Default 5 s.
+    /// How long a revoked partition is drained: how long messages in flight are waited for.
+    /// Default 5 s.
     pub drain: Duration,
     /// How long to wait for the broker's answer. Default 5 s.
     pub timeout: Duration,
-    /// How long a message waits for others to travel with, beyond those that gather while a
-    /// request is under way. Default 0.
+    /// How long a message waits for others to be sent with it (`linger.ms`), beyond the time of
+    /// the request in progress. Default 0.
     pub linger: Duration,
     /// How batches are compressed: `none`, `gzip`, `snappy` or `lz4`. Default `snappy`.
     pub compression: String,
-    /// How many ids of published messages are remembered at most; the later half of them
-    /// certainly. Default 65536.
+    /// How many ids of published messages are remembered at most, and at least half as many.
+    /// Default 65536.
     pub duplicate_window: usize,
     /// Encryption and credentials.
     pub security: Security,
@@ -74,8 +75,8 @@ pub enum Groups {
     Topic,
 }
 
-/// Encryption and credentials. Files and variables are read whenever a client is made, which is
-/// also when a broker refuses what it had.
+/// Encryption and credentials. Files and variables are read whenever a client is created, also
+/// after a broker refused the earlier ones.
 #[derive(Debug, Clone, Default)]
 pub struct Security {
     /// Whether to encrypt.
@@ -88,14 +89,14 @@ pub struct Security {
     pub key: Option<PathBuf>,
     /// The password of the private key.
     pub key_password: Option<Secret>,
-    /// Who we are.
+    /// The user to authenticate as.
     pub sasl: Option<Sasl>,
 }
 
-/// A user and how it proves who it is.
+/// A user and how it authenticates.
 #[derive(Debug, Clone)]
 pub struct Sasl {
-    /// How.
+    /// The mechanism.
     pub mechanism: Mechanism,
     /// The user.
     pub user: String,
@@ -103,10 +104,10 @@ pub struct Sasl {
     pub password: Secret,
 }
 
-/// How a user proves who it is.
+/// How a user authenticates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Mechanism {
-    /// The password goes over the wire: only with TLS.
+    /// Sends the password as it is: only with TLS.
     Plain,
     /// SCRAM with SHA-256.
     ScramSha256,
@@ -134,14 +135,14 @@ impl FromStr for Mechanism {
     }
 }
 
-/// Where a secret is. Printing it shows the place and never the secret.
+/// Where a secret is. Its debug output names the place and never the secret.
 #[derive(Clone)]
 pub enum Secret {
     /// In a file, without the line break at its end.
     File(PathBuf),
     /// In an environment variable.
     Variable(String),
-    /// Here.
+    /// Given directly.
     Given(String),
 }
 
@@ -171,7 +172,7 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// An address `kafka://[user:password@]host[:port][,…][?option=value&…]`, taken apart.
+/// An address `kafka://[user:password@]host[:port][,…][?option=value&…]`, parsed.
 ///
 /// | option | value |
 /// | --- | --- |
@@ -179,7 +180,7 @@ impl fmt::Debug for Secret {
 /// | `ca`, `cert`, `key` | files, PEM |
 /// | `key_password_file`, `key_password_env` | where the password of `key` is |
 /// | `sasl` | `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512` (default where there is a user) |
-/// | `user` | the user, if it does not stand before the host |
+/// | `user` | the user, if not given before the host |
 /// | `password_file`, `password_env` | where its password is |
 /// | `groups` | `service` or `topic` |
 /// | `partitions`, `replication`, `retention_days` | of new topics |
@@ -189,14 +190,14 @@ impl fmt::Debug for Secret {
 pub struct Address {
     /// `host:port`, with commas between.
     pub servers: String,
-    /// The options given, with those of the address in their place.
+    /// The options given, overridden by those of the address.
     pub options: KafkaOptions,
 }
 
 impl Address {
-    /// Takes an address apart, without connecting to anything.
+    /// Parses an address, without connecting.
     pub fn parse(url: &str, options: KafkaOptions) -> Result<Self, TransportError> {
-        let odd = || setup("the address is none of Kafka; give kafka://host:port".into());
+        let odd = || setup("not a Kafka address; give kafka://host:port".into());
         let rest = url.strip_prefix("kafka://").ok_or_else(odd)?;
         let (hosts, query) = rest.split_once('?').unwrap_or((rest, ""));
         let (who, hosts) = match hosts.rsplit_once('@') {
@@ -388,6 +389,6 @@ mod tests {
         let sasl = parse(&url).unwrap().options.security.sasl.unwrap();
         assert_eq!(sasl.password.read().unwrap(), "hunter2");
         std::fs::write(file.path(), "changed").unwrap();
-        assert_eq!(sasl.password.read().unwrap(), "changed", "read anew each time");
+        assert_eq!(sasl.password.read().unwrap(), "changed", "read again each time");
     }
 }

@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
 use chapar_core::port::{
-    Action, Difference, How, LETTERS_KEPT, Setting, TopicSpec, Topology, TransportError, span,
+    Action, Difference, How, LETTERS_KEPT, Retained, Setting, TopicSpec, Topology, TransportError,
+    span,
 };
 use rdkafka::admin::{
     AlterConfig, ConfigResource, ConfigSource, OwnedResourceSpecifier, ResourceSpecifier,
@@ -31,7 +32,7 @@ struct Found {
 }
 
 impl Kafka {
-    /// The topics that are missing, differ, or are nobody's.
+    /// The topics that are missing, differ, or are not declared.
     pub(super) async fn differences(
         &self,
         wanted: &Topology,
@@ -85,8 +86,8 @@ impl Kafka {
         Ok(differences)
     }
 
-    /// With the topics that dead letters are copied to. Who copies them may have no right to make
-    /// topics.
+    /// The declared topics and those that dead letters are copied to: the service that copies them
+    /// may lack the right to create topics.
     fn with_letters(&self, wanted: &Topology) -> Topology {
         let letters = wanted.subscriptions.iter().map(|reader| reader.dead_letter_topic.as_str());
         let letters: BTreeSet<&str> = letters.filter(|topic| !wanted.declares(topic)).collect();
@@ -100,7 +101,7 @@ impl Kafka {
         all
     }
 
-    /// Makes a difference go away.
+    /// Carries out a difference.
     pub(super) async fn settle(
         &self,
         wanted: &Topology,
@@ -127,7 +128,7 @@ impl Kafka {
                 self.set(name, &changes).await
             }
             (Action::Extra { .. }, None) => self.delete(name).await,
-            _ => Err(setup(format!("the catalog asks for something else of the topic {name}"))),
+            _ => Err(setup(format!("the plan for the topic {name} is out of date; make it again"))),
         }
     }
 
@@ -137,7 +138,7 @@ impl Kafka {
         topic: &str,
         changes: &[(&str, &str)],
     ) -> Result<(), TransportError> {
-        // The call replaces every setting of the topic: those that it has are given again.
+        // The call replaces every setting of the topic, so the others are sent again.
         let found = self.config_of(topic).await?;
         let mut change = AlterConfig::new(ResourceSpecifier::Topic(topic));
         for entry in &found.entries {
@@ -161,7 +162,9 @@ impl Kafka {
 
     pub(super) async fn config_of(&self, topic: &str) -> Result<ConfigResource, TransportError> {
         let found = self.configs_of(&[topic]).await?.remove(topic);
-        let unknown = || TransportError::Unavailable(format!("nothing is known of {topic}"));
+        let unknown = || {
+            TransportError::Unavailable(format!("the broker did not describe the topic {topic}"))
+        };
         found.ok_or_else(unknown)
     }
 
@@ -217,7 +220,7 @@ impl Kafka {
         asked.await.map_err(gone)?
     }
 
-    /// Deletes a topic that nobody reads.
+    /// Deletes a topic that no group reads.
     async fn delete(&self, topic: &str) -> Result<(), TransportError> {
         let (kafka, name) = (self.clone(), topic.to_owned());
         let asked = tokio::task::spawn_blocking(move || {
@@ -260,8 +263,9 @@ fn settings(
 ) -> Vec<Setting> {
     let value = |name: &str| config.get(name).and_then(|entry| entry.value.clone());
     let text = |name: &str| value(name).unwrap_or_else(|| "none".into());
-    // -1 stands for ever.
+    // -1 means unlimited, and does not parse as a number of milliseconds.
     let kept = value(RETENTION).and_then(|ms| ms.parse().ok()).map(Duration::from_millis);
+    let kept = kept.map_or(Retained::Forever, Retained::For);
     let by_hand = |what: &str| How::ByHand(what.to_owned());
     let settings = [
         Setting::differs(
@@ -269,7 +273,7 @@ fn settings(
             found.partitions,
             wanted.partitions,
             by_hand(
-                "another number gives keys other homes: publish a new version of the event, or \
+                "another number moves keys to other partitions: publish a new version of the event, or \
                  let its consumers catch up, add partitions, and go on",
             ),
         ),
@@ -279,7 +283,7 @@ fn settings(
             replication,
             by_hand("move it with kafka-reassign-partitions.sh"),
         ),
-        Setting::kept(RETENTION, kept.unwrap_or_default(), wanted.retention),
+        Setting::kept(RETENTION, kept, Retained::For(wanted.retention)),
         Setting::differs(
             CLEANUP,
             text(CLEANUP),
@@ -292,7 +296,7 @@ fn settings(
     settings.into_iter().flatten().collect()
 }
 
-/// The topics in a member's metadata: a version, and a list of texts, each behind its length.
+/// The topics in a member's metadata: a version, and a list of strings, each after its length.
 fn subscribed(metadata: &[u8]) -> Vec<String> {
     fn take<'a>(bytes: &mut &'a [u8], count: usize) -> Option<&'a [u8]> {
         let (taken, rest) = bytes.split_at_checked(count)?;

@@ -16,12 +16,12 @@ use super::topology::{Cluster, Topic, Topics};
 use super::{Kafka, lock, wire};
 use crate::waves::{Published, in_waves};
 
-/// The most of a batch that wait for their acknowledgement.
+/// The most messages of a batch that wait for their acknowledgement.
 const MOST_OPEN: usize = 4096;
-/// How long a producer that was refused lives at least: credentials are not tried in a loop.
+/// How long a refused producer is kept, so that credentials are not tried in a tight loop.
 const AT_LEAST: Duration = Duration::from_secs(1);
 
-/// A producer, and what it has heard. Cheap to clone.
+/// A producer with the errors that it reported. Cheap to clone.
 #[derive(Clone)]
 pub(super) struct Producer {
     pub(super) inner: FutureProducer<Ears>,
@@ -37,17 +37,17 @@ impl Producer {
         config
             .set("acks", "all")
             .set("enable.idempotence", "true")
-            // With more, messages are lost that were acknowledged: a broker that does not know a
-            // producer yet takes any sequence number as its first. If it turns the first request
-            // away, as it does while a topic is being made or a leader elected, and takes the
-            // second, then librdkafka believes that it has the first as well (KAFKA-15591).
+            // With more requests in flight, acknowledged messages can be lost (KAFKA-15591): a
+            // broker that does not know a producer yet accepts any sequence number as its first.
+            // If it rejects the first request, as it does while a topic is created or a leader
+            // elected, and accepts the second, librdkafka believes that it has the first as well.
             .set("max.in.flight.requests.per.connection", "1")
             .set("partitioner", "murmur2_random")
             .set("compression.type", &options.compression)
             .set("linger.ms", options.linger.as_millis().to_string())
             .set("message.timeout.ms", timeout.to_string())
             .set("request.timeout.ms", (timeout / 2).to_string())
-            // How large a message may be is the broker's business.
+            // The broker limits the size of messages.
             .set("message.max.bytes", "100000000");
         let inner = config.create_with_context(ears.clone()).map_err(|error| creation(&error))?;
         Ok(Producer { inner, ears, made_at: Instant::now() })
@@ -57,7 +57,7 @@ impl Producer {
     pub(super) fn survey(&self, timeout: Duration) -> Result<Cluster, TransportError> {
         let limit = Instant::now() + timeout;
         loop {
-            // In pieces, so that refused credentials are noticed before the time is over.
+            // Ask repeatedly with short timeouts, to notice refused credentials early.
             let left = limit.saturating_duration_since(Instant::now());
             let piece = left.clamp(Duration::from_millis(50), Duration::from_millis(500));
             match self.inner.client().fetch_metadata(None, piece) {
@@ -70,39 +70,39 @@ impl Producer {
         }
     }
 
-    /// Whether it will never publish again.
+    /// Whether it has failed for good.
     fn is_done_for(&self) -> bool {
         let broken = self.ears.is_refused() || self.inner.client().fatal_error().is_some();
         broken && self.made_at.elapsed() > AT_LEAST
     }
 }
 
-/// A message whose acknowledgement is still to come.
+/// A message that was sent and is not acknowledged yet.
 enum Sent {
     Before(Receipt),
     Open { id: Id, topic: Topic, size: usize, delivery: DeliveryFuture },
 }
 
 impl Kafka {
-    /// The producer, made anew where the broker refused the one before: what it proves itself with
-    /// may have changed.
+    /// The producer, created again if the broker refused the last one: its credentials may have
+    /// changed.
     pub(super) fn producer(&self) -> Result<Producer, TransportError> {
         let mut producer = lock(&self.0.producer);
         if producer.is_done_for() {
-            info!("the Kafka producer is made anew");
+            info!("Kafka producer was refused; creating another one");
             *producer = Producer::open(&self.0.servers, &self.0.options)?;
         }
         Ok(producer.clone())
     }
 
-    /// Publishes a batch, of a key one message at a time.
+    /// Publishes a batch, one message of a key at a time.
     pub(super) async fn publish_all(&self, batch: Vec<Outgoing>) -> Vec<Published> {
         let missing = self.missing(&batch).await;
         in_waves(batch, |wave| self.publish_wave(wave, &missing)).await
     }
 
-    /// Makes the topics of a batch that are not there; returns those that cannot be made, and why.
-    /// One of them must not hold up the others.
+    /// Creates the missing topics of a batch; returns those that cannot be created, and why. One
+    /// of them must not block the others.
     async fn missing(&self, batch: &[Outgoing]) -> HashMap<String, String> {
         let mut missing = HashMap::new();
         let all = batch.iter().map(|message| message.topic.as_str());
@@ -216,12 +216,12 @@ impl Kafka {
                 ))
             }
             Some(RDKafkaErrorCode::UnknownTopic | RDKafkaErrorCode::UnknownTopicOrPartition) => {
-                // Gone, or not yet up after a restart: look again next time.
+                // Deleted, or not available yet after a restart: check again next time.
                 lock(&self.0.topics).remove(topic);
                 producer.ears.explain(error)
             }
             _ => match producer.ears.explain(error) {
-                // What was right when we connected may be right again.
+                // A right that was lost may be granted again, so the message can be retried.
                 TransportError::Setup(what) if producer.ears.is_refused() => {
                     TransportError::Unavailable(what)
                 }
@@ -240,8 +240,8 @@ mod tests {
 
     use super::*;
 
-    /// While it makes a topic or elects a leader, a broker may turn away what comes first and take
-    /// what comes second. No broker does so when it is asked to, hence the client library's own.
+    /// While it creates a topic or elects a leader, a broker may reject the first request and
+    /// accept the second. A real broker cannot be made to do so, so this uses librdkafka's mock.
     #[tokio::test]
     async fn what_a_broker_turned_away_is_not_taken_for_acknowledged() {
         const TOPIC: &str = "a.b.v1";
@@ -250,11 +250,11 @@ mod tests {
         let servers = cluster.bootstrap_servers();
         let producer = Producer::open(&servers, &KafkaOptions::default()).unwrap();
         producer.survey(Duration::from_secs(5)).unwrap();
-        // Long enough for all to be under way at once, if they are let.
+        // Long enough for all requests to be in flight at once, if that were allowed.
         cluster.broker_round_trip_time(-1, Duration::from_millis(200)).unwrap();
         let turned_away = [RDKafkaRespErr::RD_KAFKA_RESP_ERR_NOT_LEADER_FOR_PARTITION];
         cluster.request_errors(RDKafkaApiKey::Produce, &turned_away);
-        // Too large for two of them to share a request.
+        // Too large for two messages to share a request.
         let body = vec![b'x'; 600_000];
         let record = || FutureRecord::to(TOPIC).key("k").payload(&body);
         let sent: Vec<_> = (0..5).map(|_| producer.inner.send_result(record()).unwrap()).collect();

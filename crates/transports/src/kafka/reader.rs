@@ -1,10 +1,10 @@
-//! Reading topics without a group: partitions are taken by hand, and nothing is committed.
+//! Reading topics without a group: partitions are assigned by hand, and nothing is committed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chapar_core::port::{BoxFuture, Kept, Position, ReadFrom, Reader, Token, TransportError};
+use chapar_core::port::{AckToken, BoxFuture, Kept, Position, ReadFrom, Reader, TransportError};
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::{KafkaError, RDKafkaErrorCode};
 use rdkafka::topic_partition_list::{Offset, TopicPartitionList};
@@ -14,10 +14,10 @@ use super::topology::code;
 use super::wire::{self, Decoder, Run};
 use super::{Kafka, gone, lock, unavailable};
 
-/// A walk over the partitions of some topics.
+/// Reads the partitions of some topics.
 pub(super) struct KafkaReader {
     consumer: Arc<BaseConsumer<Ears>>,
-    /// The partitions that were not read to their end yet, and where that was at first.
+    /// The partitions not yet read to the end that they had at first, with that end.
     ends: HashMap<(String, i32), i64>,
 }
 
@@ -71,10 +71,10 @@ impl KafkaReader {
             if self.ends.get(&place).is_some_and(|end| offset + 1 >= *end) {
                 self.ends.remove(&place);
             }
-            // A message without our headers is none of ours.
+            // A message without our headers was not published by Chapar.
             let (id, tenant) = (kept.id()?.to_string(), kept.tenant()?.into_owned());
             let offset = u64::try_from(offset).unwrap_or_default();
-            let token = Token { position: Position { partition: code, offset }, handle: None };
+            let token = AckToken::unacknowledgeable(Position { partition: code, offset });
             let delivery = kept.delivery(&topic.name, token, 0);
             Some(Kept { id, tenant, delivery })
         };
@@ -82,8 +82,8 @@ impl KafkaReader {
     }
 }
 
-/// A client that reads partitions taken by hand. It has to name a group; nobody joins that, and
-/// nothing is committed to it.
+/// A client for partitions that are assigned by hand. librdkafka requires a group id; the group is
+/// never joined, and nothing is committed to it.
 pub(super) fn reading(kafka: &Kafka) -> Result<BaseConsumer<Ears>, TransportError> {
     let options = &kafka.0.options;
     let mut config = config(&kafka.0.servers, options)?;
@@ -98,7 +98,7 @@ pub(super) fn reading(kafka: &Kafka) -> Result<BaseConsumer<Ears>, TransportErro
     config.create_with_context(Ears::new(options)).map_err(|error| creation(&error))
 }
 
-/// Where a partition is to be read from, and where its end is. Blocks.
+/// The offset to read a partition from, and its end. Blocks.
 pub(super) fn start(
     consumer: &BaseConsumer<Ears>,
     topic: &str,
@@ -158,7 +158,7 @@ impl Reader for KafkaReader {
     }
 }
 
-/// Waits for a message and takes those that are there with it. Blocks.
+/// Waits for a message and takes those that are available with it. Blocks.
 fn poll(
     consumer: &BaseConsumer<Ears>,
     max: usize,
@@ -170,12 +170,12 @@ fn poll(
         let left = if decoder.read().0 == 0 { left } else { Duration::ZERO };
         match consumer.poll(left) {
             Some(Ok(message)) => decoder.add(&message, 0),
-            // Of the group that it names, it needs nothing.
+            // No right to the group is needed.
             Some(Err(error))
                 if error.rdkafka_error_code()
                     == Some(RDKafkaErrorCode::GroupAuthorizationFailed) => {}
             Some(Err(error)) => match unavailable(&error) {
-                // The client finds its broker again by itself.
+                // The client reconnects by itself.
                 TransportError::Unavailable(_) => {}
                 error => return Err(error),
             },

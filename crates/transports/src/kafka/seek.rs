@@ -1,9 +1,9 @@
 //! Moving a subscription while its processes run.
 //!
-//! Kafka lets nobody move the offsets of a group that somebody is in. The order to move is therefore
-//! a message in a topic of ours, which every process with subscriptions watches; whoever owns a
-//! partition moves it, and commits the new place with the order's id, so that the next owner knows
-//! that it was carried out.
+//! Kafka does not allow changing the offsets of a group that has members. A seek is therefore a
+//! message in a topic of ours, which every process with subscriptions reads. The owner of a
+//! partition moves it, and commits the new offset with the id of the seek as metadata, so that the
+//! next owner knows that it was carried out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -24,11 +24,11 @@ use super::reader::{reading, start};
 use super::topology::{admin, code, not_made, within};
 use super::{Kafka, Shared, gone, lock, setup, unavailable};
 
-/// Where the orders are, the last one of each subscription.
+/// The compacted topic with the last seek of each subscription.
 pub(super) const SEEKS: &str = "chapar.seeks";
 const GLANCE: Duration = Duration::from_millis(200);
 
-/// An order: where partitions are to go on.
+/// A seek: the offsets from which partitions are to continue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Seek {
     pub(super) id: String,
@@ -57,11 +57,11 @@ impl Seek {
 }
 
 impl Kafka {
-    /// Follows the orders from now on. Where that cannot be, the subscription works all the same.
+    /// Follows seeks from now on. Where the topic cannot be read, the subscription works without.
     pub(super) async fn watch_seeks(&self) {
         let watch = || async {
             if let Err(error) = self.start_watching().await {
-                warn!(%error, topic = SEEKS, "this process cannot be told to seek");
+                warn!(%error, topic = SEEKS, "cannot read the topic of seeks: this process ignores seeks of other processes");
             }
         };
         self.0.watching.get_or_init(watch).await;
@@ -98,7 +98,7 @@ impl Kafka {
         Ok(())
     }
 
-    /// Moves a subscription, and waits until every partition has been.
+    /// Moves a subscription, and waits until every partition has moved.
     pub(super) async fn seek_all(
         &self,
         subscription: &str,
@@ -114,7 +114,7 @@ impl Kafka {
         let sent = self.producer()?.inner.send(record, self.0.options.timeout).await;
         sent.map_err(|(error, _)| match unavailable(&error) {
             TransportError::Setup(why) => {
-                setup(format!("an order to seek is written to {SEEKS}: {why}"))
+                setup(format!("cannot write the seek to the topic {SEEKS}: {why}"))
             }
             error => error,
         })?;
@@ -141,7 +141,8 @@ impl Kafka {
                 }
             }
         } else {
-            // What the group has a place in is what it reads, if nobody here knows better.
+            // If this process does not read the subscription, its topics are those in which the
+            // group has committed offsets.
             let committed = || -> Result<BTreeSet<String>, TransportError> {
                 let places = self.committed(subscription, &topics)?;
                 Ok(places.into_keys().map(|(topic, _)| topic).collect())
@@ -160,7 +161,7 @@ impl Kafka {
         }
     }
 
-    /// Where the partitions of a group are, with the order that brought them there. Blocks.
+    /// The committed offsets of a group, each with the seek that set it. Blocks.
     fn committed(
         &self,
         group: &str,
@@ -184,7 +185,7 @@ impl Kafka {
         Ok(placed.collect())
     }
 
-    /// A client that speaks of a group without being in it.
+    /// A client that reads and commits offsets of a group without joining it.
     fn member_of(&self, group: &str) -> Result<BaseConsumer<Ears>, TransportError> {
         let mut config = super::client::config(&self.0.servers, &self.0.options)?;
         config.set("group.id", group).set("enable.auto.commit", "false");
@@ -192,7 +193,7 @@ impl Kafka {
         created.map_err(|error| super::client::creation(&error))
     }
 
-    /// What is to go where. Blocks.
+    /// The offset for each partition. Blocks.
     fn order(&self, subscription: &str, to: SeekTo) -> Result<Seek, TransportError> {
         let consumer = reading(self)?;
         let mut starts = BTreeMap::new();
@@ -221,7 +222,8 @@ impl Kafka {
         Ok(Seek { id: format!("seek-{:016x}", fastrand::u64(..)), starts })
     }
 
-    /// Waits until the owners have moved; moves what nobody owns. Blocks.
+    /// Waits until the owners have moved their partitions, and moves those without an owner.
+    /// Blocks.
     fn await_order(&self, subscription: &str, seek: &Seek) -> Result<(), TransportError> {
         let limit = Instant::now() + self.0.options.session * 2 + self.0.options.timeout;
         for (group, topics) in self.groups(subscription)? {
@@ -244,7 +246,7 @@ impl Kafka {
                         "{open} partitions of {subscription} have not moved yet"
                     )));
                 }
-                // Refused while somebody is in the group, who then does it.
+                // Refused while the group has members; then the owner moves it.
                 let mut list = TopicPartitionList::new();
                 for ((topic, partition), start) in open.iter().map(|open| (open.0, open.1)) {
                     let mut place = list.add_partition(topic, *partition);
@@ -254,7 +256,7 @@ impl Kafka {
                 let empty = self.is_empty(&group)?;
                 if empty && let Err(error) = self.member_of(&group)?.commit(&list, CommitMode::Sync)
                 {
-                    debug!(%error, group, "somebody has joined");
+                    debug!(%error, group, "the group has members again; waiting for the owner");
                 }
                 std::thread::sleep(Duration::from_millis(50));
             }
@@ -270,15 +272,15 @@ impl Kafka {
     }
 }
 
-/// Takes over orders for as long as the transport is there.
+/// Reads seeks for as long as the transport exists.
 fn watch(shared: &Weak<Shared>, consumer: &BaseConsumer<Ears>) {
     while let Some(shared) = shared.upgrade() {
         let message = match consumer.poll(GLANCE) {
             Some(Ok(message)) => message,
             Some(Err(error)) => {
-                // It may see the topic, and not read it.
+                // The user may see the topic but lack the right to read it.
                 if error.rdkafka_error_code() == Some(RDKafkaErrorCode::TopicAuthorizationFailed) {
-                    warn!(%error, topic = SEEKS, "this process cannot be told to seek");
+                    warn!(%error, topic = SEEKS, "cannot read the topic of seeks: this process ignores seeks of other processes");
                 }
                 continue;
             }
@@ -290,7 +292,7 @@ fn watch(shared: &Weak<Shared>, consumer: &BaseConsumer<Ears>) {
         let (name, order) = (text(message.key()), text(message.payload()));
         match Seek::decode(&order) {
             Some(seek) => drop(lock(&shared.seeks).insert(name, Arc::new(seek))),
-            None => warn!(subscription = name, topic = SEEKS, "an order makes no sense"),
+            None => warn!(subscription = name, topic = SEEKS, "malformed seek ignored"),
         }
     }
 }

@@ -1,4 +1,8 @@
 //! One process's part of a subscription.
+//!
+//! The broker assigns partitions to the members of a consumer group; see [`super::member`]. What
+//! is in flight of an assigned partition is kept here, under an epoch of its own. Partition
+//! ownership is described in [`chapar_core::machine::ownership`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,8 +12,10 @@ use std::time::{Duration, Instant};
 
 use chapar_core::Id;
 use chapar_core::machine::flight::{Flight, Key, Stale, Taken};
+use chapar_core::machine::ownership::{Holding, Holdings, NotOwner, Pulse};
 use chapar_core::port::{
-    BoxFuture, Delivery, Position, Subscription, SubscriptionSpec, Token, TransportError,
+    AckToken, BoxFuture, Delivery, Position, Subscription, SubscriptionSpec, Tracking,
+    TransportError,
 };
 use tokio::sync::Notify;
 
@@ -23,7 +29,7 @@ use crate::recent::Recent;
 
 /// How many ids of a partition are remembered, at most.
 const WINDOW: usize = 2048;
-/// So many messages are read ahead for a consumer that takes fewer at once.
+/// At least this many messages are read ahead.
 const PLENTY: usize = 500;
 
 /// One process's part of a subscription.
@@ -37,29 +43,29 @@ pub(super) struct Inner {
     pub(super) spec: SubscriptionSpec,
     started: Instant,
     state: Mutex<State>,
-    /// Taken after the state, where both are.
+    /// Lock order: `state` before `inbox`.
     inbox: Mutex<Inbox>,
     arrived: Notify,
-    /// The last epoch that was begun.
+    /// The last epoch that began.
     epoch: AtomicU64,
-    /// Something was acknowledged, or the subscription closes.
+    /// Signals that something was acknowledged, or that the subscription closes.
     changed: Condvar,
 }
 
-/// What members have read and nobody has put in its place yet. Whoever delivers does: a member's
-/// thread has enough to do, and would wait for the state as often as it brings something.
+/// What members have read and is not yet sorted into its partitions. The consumer sorts it when it
+/// fetches: a member's thread would have to wait for the state with every portion.
 #[derive(Default)]
 struct Inbox {
-    /// Each with the last epoch that was begun when it was read.
+    /// Each with the last epoch that had begun when it was read.
     runs: Vec<Run>,
-    /// How many messages they have, and their bytes.
+    /// The number of their messages, and their bytes.
     messages: usize,
     bytes: usize,
-    /// What was in its place at the last look.
+    /// What was sorted into partitions, when last counted.
     placed: Ahead,
 }
 
-/// How far reading is ahead of what is dealt with.
+/// How far reading is ahead of acknowledging.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Ahead {
     /// Messages that wait to be delivered.
@@ -69,12 +75,12 @@ pub(super) struct Ahead {
 }
 
 impl Ahead {
-    /// Whether it is far enough. See [`Inner::plenty`].
+    /// Whether reading should wait. See [`Inner::plenty`].
     pub(super) fn is_enough(self, plenty: usize) -> bool {
         self.waiting >= 2 * plenty || self.is_heavy()
     }
 
-    /// Whether it is far enough for the memory that it takes, however few messages there are.
+    /// Whether reading should wait because of the memory in use, however few messages there are.
     pub(super) fn is_heavy(self) -> bool {
         self.bytes >= HEAVY
     }
@@ -82,26 +88,15 @@ impl Ahead {
 
 pub(super) struct State {
     pub(super) closing: bool,
-    /// By the epoch, which no two times of owning have in common.
-    pub(super) owned: BTreeMap<u64, Owned>,
+    /// By epoch: each assignment of a partition has its own, which no other has.
+    pub(super) owned: Holdings<u64, Owned>,
     /// The epochs, by topic and partition.
     places: HashMap<String, BTreeMap<i32, u64>>,
+    /// Whether the process is certainly in its groups, by member.
     pub(super) pulses: Vec<Pulse>,
-    /// Why the broker gives us nothing.
+    /// Why the broker gives us no messages.
     pub(super) refusal: Option<String>,
     turn: usize,
-}
-
-/// Whether a member of a group is certainly still in it.
-pub(super) struct Pulse {
-    /// When its thread last ran: a process that was frozen finds this long ago.
-    pub(super) at: Instant,
-    /// It was frozen, and has to hear from the group before it goes on.
-    pub(super) doubtful: bool,
-    /// Commits that the group has not answered.
-    pub(super) asked: usize,
-    /// Those among them from before it was frozen: their answers say nothing about now.
-    pub(super) old: usize,
 }
 
 /// A partition that this process owns.
@@ -109,21 +104,19 @@ pub(super) struct Owned {
     pub(super) member: usize,
     pub(super) topic: Topic,
     pub(super) partition: i32,
-    /// Offsets in it are one higher than Kafka's, which begin with 0.
+    /// Numbers in it are one higher than Kafka's offsets, which begin with 0.
     pub(super) flight: Flight<Kept>,
     /// The bytes of what is in it.
     pub(super) bytes: usize,
     recent: Recent<Id, i64>,
-    /// What the group was last told; none if that has to be told again.
+    /// The offset that was last committed; none if it has to be committed again.
     pub(super) committed: Option<u64>,
-    /// The last order to move that it followed.
+    /// The id of the last seek that it followed, or empty.
     pub(super) seek: String,
-    /// It moves on: nothing new is delivered from it.
-    pub(super) leaving: bool,
     pub(super) paused: bool,
 }
 
-/// What is taken from one partition at once.
+/// Messages taken from one partition.
 struct Batch {
     epoch: u64,
     topic: Topic,
@@ -133,11 +126,11 @@ struct Batch {
 
 impl Batch {
     fn deliveries(self) -> impl Iterator<Item = Delivery> {
-        let epoch = i64::try_from(self.epoch).unwrap_or(i64::MAX);
         let partition = self.topic.code(u32::try_from(self.partition).unwrap_or_default());
         self.taken.into_iter().map(move |Taken { offset, attempt, item }| {
             let position = Position { partition, offset: offset - 1 };
-            item.delivery(&self.topic.name, Token::of(position, epoch, attempt), attempt)
+            let tracking = Tracking { epoch: self.epoch, number: offset, attempt };
+            item.delivery(&self.topic.name, AckToken::of(position, tracking), attempt)
         })
     }
 }
@@ -151,14 +144,14 @@ impl KafkaSubscription {
                 spec.topics.iter().map(|topic| (group(topic), vec![topic.clone()])).collect()
             }
         };
-        let pulse = || Pulse { at: Instant::now(), doubtful: false, asked: 0, old: 0 };
+        let pulse = || Pulse::new(kafka.0.options.session, Duration::ZERO);
         let inner = Arc::new(Inner {
             kafka: kafka.clone(),
             spec: spec.clone(),
             started: Instant::now(),
             state: Mutex::new(State {
                 closing: false,
-                owned: BTreeMap::new(),
+                owned: Holdings::default(),
                 places: HashMap::new(),
                 pulses: groups.iter().map(|_| pulse()).collect(),
                 refusal: None,
@@ -169,7 +162,7 @@ impl KafkaSubscription {
             epoch: AtomicU64::new(0),
             changed: Condvar::new(),
         });
-        // Made before the threads, so that one that could not be made leaves none behind.
+        // Create all clients before any thread, so that a failure leaves no thread behind.
         let members = groups
             .into_iter()
             .enumerate()
@@ -188,12 +181,17 @@ impl KafkaSubscription {
 }
 
 impl Inner {
+    /// The time by this process's monotonic clock.
+    pub(super) fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         lock(&self.state)
     }
 
-    /// A partition is ours from now on. `seek` is the last order to move that it followed, and
-    /// `start` where that has just brought it.
+    /// The process owns a partition from now on, in a new epoch. `seek` is the id of the last seek
+    /// that it followed, and `start` the offset if it has just followed it.
     pub(super) fn take(
         &self,
         member: usize,
@@ -215,15 +213,14 @@ impl Inner {
             recent: Recent::new(WINDOW, None),
             committed: if start.is_some() { None } else { Some(0) },
             seek: seek.to_owned(),
-            leaving: false,
-            // Whatever it was when it was ours before, it is resumed.
+            // It may be paused since an earlier assignment; this makes the member resume it.
             paused: true,
         };
-        state.owned.insert(epoch, owned);
+        state.owned.begin(epoch, epoch, owned);
         state.refusal = None;
     }
 
-    /// The last epoch that was begun.
+    /// The last epoch that began.
     pub(super) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
     }
@@ -233,7 +230,7 @@ impl Inner {
         self.spec.max_in_flight.max(PLENTY)
     }
 
-    /// Adds what has been read; returns whether it is enough for now.
+    /// Adds what has been read; returns whether reading should wait.
     pub(super) fn push(&self, read: &mut Decoder) -> bool {
         {
             let mut inbox = lock(&self.inbox);
@@ -246,16 +243,15 @@ impl Inner {
         self.ahead().is_enough(self.plenty())
     }
 
-    /// How far reading is ahead, as far as can be told without looking into the state.
+    /// How far reading is ahead, estimated without locking the state.
     pub(super) fn ahead(&self) -> Ahead {
         let inbox = lock(&self.inbox);
         let waiting = inbox.placed.waiting + inbox.messages;
         Ahead { waiting, bytes: inbox.placed.bytes + inbox.bytes }
     }
 
-    /// Puts what has been read in its place. A partition that was given up and taken anew since
-    /// starts behind what is committed: what was read before does not belong in it, and comes
-    /// again.
+    /// Sorts what has been read into its partitions. Messages that were read in an earlier epoch
+    /// are dropped: the new epoch starts after the committed offset and reads them again.
     pub(super) fn place(&self, state: &mut State) {
         let runs = {
             let mut inbox = lock(&self.inbox);
@@ -265,7 +261,9 @@ impl Inner {
         for run in runs {
             let epoch = state.epoch_of(&run.topic.name, run.partition);
             let owned = epoch.filter(|epoch| *epoch <= run.epoch);
-            let Some(owned) = owned.and_then(|epoch| state.owned.get_mut(&epoch)) else { continue };
+            let Some(Ok(owned)) = owned.map(|epoch| state.owned.admit(&epoch, epoch)) else {
+                continue;
+            };
             for (offset, kept) in run.messages() {
                 owned.place(offset, kept);
             }
@@ -273,12 +271,12 @@ impl Inner {
         self.note(state);
     }
 
-    /// Notes how far reading is ahead in all places.
+    /// Counts how far reading is ahead in all partitions.
     fn note(&self, state: &State) {
         lock(&self.inbox).placed = state.ahead(|_| true);
     }
 
-    /// Waits until something is acknowledged or `limit` is there.
+    /// Waits until something is acknowledged or `limit` is over.
     pub(super) fn wait<'a>(
         &self,
         state: MutexGuard<'a, State>,
@@ -290,69 +288,83 @@ impl Inner {
         }
     }
 
-    /// Whether a member is certainly in its group.
-    fn holds(&self, state: &State, member: usize) -> bool {
-        let pulse = state.pulses.get(member);
-        pulse.is_some_and(|p| !p.doubtful && p.at.elapsed() < self.kafka.0.options.session / 2)
-    }
-
-    fn poll(&self, max: usize) -> Result<(Vec<Delivery>, Option<Duration>), TransportError> {
+    /// Takes what can be delivered now: by `take`, from each partition, given how many more there
+    /// may be. Returns also when more may be due.
+    fn poll(
+        &self,
+        max: usize,
+        take: impl Fn(&mut Flight<Kept>, usize, Duration) -> Vec<Taken<Kept>>,
+    ) -> Result<(Vec<Delivery>, Option<Duration>), TransportError> {
         let mut state = self.state();
         if state.closing {
             return Err(TransportError::Unavailable("the subscription is closed".into()));
         }
         self.place(&mut state);
-        let now = self.started.elapsed();
-        let held: usize = state.owned.values().map(|owned| owned.flight.in_flight()).sum();
-        let mut room = max.min(self.spec.max_in_flight.saturating_sub(held));
-        let mut all: Vec<Batch> = Vec::new();
-        // Another partition comes first each time, so that none starves the others.
+        let now = self.now();
         state.turn = state.turn.wrapping_add(1);
-        let skip = state.turn % state.owned.len().max(1);
-        let epochs: Vec<u64> = state.owned.keys().copied().collect();
-        let sure: Vec<bool> =
-            (0..state.pulses.len()).map(|member| self.holds(&state, member)).collect();
-        for epoch in epochs.iter().cycle().skip(skip).take(epochs.len()) {
-            let usable = |owned: &&mut Owned| !owned.leaving && sure[owned.member];
-            let Some(owned) = state.owned.get_mut(epoch).filter(usable) else { continue };
-            let taken: Vec<_> = match max {
-                0 => owned.flight.take_oldest(now).into_iter().collect(),
-                _ => owned.flight.take(room, now),
-            };
+        let State { owned: holdings, pulses, turn, .. } = &mut *state;
+        let in_flight: usize = holdings.items().map(|owned| owned.flight.in_flight()).sum();
+        let mut room = max.min(self.spec.max_in_flight.saturating_sub(in_flight));
+        let mut all: Vec<Batch> = Vec::new();
+        for epoch in holdings.deliverable(*turn) {
+            let Ok(owned) = holdings.admit(&epoch, epoch) else { continue };
+            if !pulses[owned.member].is_certain(now) {
+                continue;
+            }
+            let taken = take(&mut owned.flight, room, now);
             room = room.saturating_sub(taken.len());
             if !taken.is_empty() {
                 let (topic, partition) = (owned.topic.clone(), owned.partition);
-                all.push(Batch { epoch: *epoch, topic, partition, taken });
+                all.push(Batch { epoch, topic, partition, taken });
             }
         }
         self.note(&state);
         if all.is_empty() {
-            let due = state.owned.values().filter_map(|owned| owned.flight.due()).min();
+            let due = state.owned.items().filter_map(|owned| owned.flight.due()).min();
             return state.refusal.as_ref().map_or(Ok((vec![], due)), |why| Err(setup(why.clone())));
         }
-        // Copied while the member's thread may go on.
+        // Copy the messages without the lock, so that the member's thread can go on.
         drop(state);
         let mut deliveries = Vec::with_capacity(all.iter().map(|batch| batch.taken.len()).sum());
         all.into_iter().for_each(|batch| deliveries.extend(batch.deliveries()));
         Ok((deliveries, None))
     }
 
-    /// Does something with the partition that a token belongs to.
+    /// Polls until there is something or `wait` is over.
+    async fn wait_for(
+        &self,
+        wait: Duration,
+        poll: impl Fn() -> Result<(Vec<Delivery>, Option<Duration>), TransportError>,
+    ) -> Result<Vec<Delivery>, TransportError> {
+        let deadline = Instant::now() + wait;
+        loop {
+            let arrived = self.arrived.notified();
+            let (deliveries, due) = poll()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !deliveries.is_empty() || left.is_zero() {
+                return Ok(deliveries);
+            }
+            let due = due.map_or(left, |due| due.saturating_sub(self.now()));
+            let pause = due.clamp(Duration::from_millis(5), Duration::from_millis(100));
+            let _ = tokio::time::timeout(left.min(pause), arrived).await;
+        }
+    }
+
+    /// Applies `act` to the partition of a delivery, if this process still owns it.
     fn with<T>(
         &self,
         state: &mut State,
-        token: &Token,
-        act: impl FnOnce(&mut Owned, u64, u32) -> Result<T, Stale>,
+        token: &AckToken,
+        act: impl FnOnce(&mut Owned, Tracking) -> Result<T, Stale>,
     ) -> Result<T, TransportError> {
-        let (epoch, attempt) = token.delivery().ok_or(TransportError::Expired)?;
-        let epoch = u64::try_from(epoch).map_err(|_| TransportError::Expired)?;
-        let member = state.owned.get(&epoch).map(|owned| owned.member);
-        if !member.is_some_and(|member| self.holds(state, member)) {
+        let (now, tracking) = (self.now(), token.tracking()?);
+        let State { owned, pulses, .. } = state;
+        let owned = owned.admit(&tracking.epoch, tracking.epoch);
+        let owned = owned.map_err(|NotOwner| TransportError::Expired)?;
+        if !pulses[owned.member].is_certain(now) {
             return Err(TransportError::Expired);
         }
-        let owned = state.owned.get_mut(&epoch).ok_or(TransportError::Expired)?;
-        let place = token.position.offset + 1;
-        act(owned, place, attempt).map_err(|Stale| TransportError::Expired)
+        act(owned, tracking).map_err(|Stale| TransportError::Expired)
     }
 
     fn close(&self) {
@@ -362,7 +374,7 @@ impl Inner {
 }
 
 impl Owned {
-    /// A message that has been read gets its place, unless it has been there before.
+    /// Adds a message that has been read, unless its id was seen in the window.
     fn place(&mut self, offset: i64, kept: Kept) {
         let id = kept.id();
         let place = u64::try_from(offset).unwrap_or_default() + 1;
@@ -381,9 +393,9 @@ impl Owned {
         }
     }
 
-    /// A message is dealt with, and is returned.
-    fn ack(&mut self, place: u64, attempt: u32) -> Result<Option<Kept>, Stale> {
-        let kept = self.flight.ack(place, attempt)?;
+    /// Acknowledges a message, and returns it.
+    fn ack(&mut self, of: Tracking) -> Result<Option<Kept>, Stale> {
+        let kept = self.flight.ack(of.number, of.attempt)?;
         self.bytes = self.bytes.saturating_sub(kept.as_ref().map_or(0, Kept::len));
         Ok(kept)
     }
@@ -393,7 +405,7 @@ impl State {
     /// How far reading is ahead in some partitions.
     pub(super) fn ahead(&self, of: impl Fn(&Owned) -> bool) -> Ahead {
         let mut ahead = Ahead::default();
-        for owned in self.owned.values().filter(|owned| of(owned)) {
+        for owned in self.owned.items().filter(|owned| of(owned)) {
             ahead.waiting += owned.flight.waiting();
             ahead.bytes += owned.bytes;
         }
@@ -404,28 +416,24 @@ impl State {
         self.places.get(topic)?.get(&partition).copied()
     }
 
-    pub(super) fn find(&mut self, topic: &str, partition: i32) -> Option<&mut Owned> {
+    pub(super) fn find(&mut self, topic: &str, partition: i32) -> Option<&mut Holding<Owned>> {
         let epoch = self.epoch_of(topic, partition)?;
         self.owned.get_mut(&epoch)
     }
 
-    /// A partition is not ours any more: what is in flight of it is somebody else's.
+    /// The process does not own a partition any more, and what is in flight of it is dropped.
     pub(super) fn give_up(&mut self, topic: &str, partition: i32) {
         let epoch = self.places.get_mut(topic).and_then(|places| places.remove(&partition));
         if let Some(epoch) = epoch {
-            self.owned.remove(&epoch);
+            self.owned.end(&epoch);
         }
     }
 
-    /// Nothing of a member is ours any more.
+    /// The process does not own any partition of a member any more.
     pub(super) fn give_up_all(&mut self, member: usize) {
-        let ours = |owned: &&Owned| owned.member == member;
-        let gone: Vec<(String, i32)> = self
-            .owned
-            .values()
-            .filter(ours)
-            .map(|owned| ((*owned.topic.name).to_owned(), owned.partition))
-            .collect();
+        let of_member = self.owned.items().filter(|owned| owned.member == member);
+        let gone: Vec<(String, i32)> =
+            of_member.map(|owned| ((*owned.topic.name).to_owned(), owned.partition)).collect();
         for (topic, partition) in gone {
             self.give_up(&topic, partition);
         }
@@ -438,24 +446,15 @@ impl Subscription for KafkaSubscription {
         max: usize,
         wait: Duration,
     ) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
-        Box::pin(async move {
-            let inner = &*self.inner;
-            let deadline = Instant::now() + wait;
-            loop {
-                let arrived = inner.arrived.notified();
-                let (deliveries, due) = inner.poll(max)?;
-                let left = deadline.saturating_duration_since(Instant::now());
-                if !deliveries.is_empty() || left.is_zero() {
-                    return Ok(deliveries);
-                }
-                let due = due.map_or(left, |due| due.saturating_sub(inner.started.elapsed()));
-                let pause = due.clamp(Duration::from_millis(5), Duration::from_millis(100));
-                let _ = tokio::time::timeout(left.min(pause), arrived).await;
-            }
-        })
+        Box::pin(self.inner.wait_for(wait, move || self.inner.poll(max, Flight::take)))
     }
 
-    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn fetch_oldest(&self, wait: Duration) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
+        let oldest = |flight: &mut Flight<_>, _, now| flight.take_oldest(now).into_iter().collect();
+        Box::pin(self.inner.wait_for(wait, move || self.inner.poll(0, oldest)))
+    }
+
+    fn ack<'a>(&'a self, tokens: &'a [AckToken]) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
             let (mut result, mut done) = (Ok(()), Vec::with_capacity(tokens.len()));
             {
@@ -467,10 +466,10 @@ impl Subscription for KafkaSubscription {
                     }
                 }
             }
-            // Not while others wait for the state.
+            // Free the messages without the lock.
             drop(done);
-            // The member's thread commits what this makes the contiguous prefix; until then, a
-            // crash means that it comes again.
+            // The member's thread commits what this makes the contiguous prefix. After a crash
+            // before that, the messages are delivered again.
             self.inner.changed.notify_all();
             result
         })
@@ -478,32 +477,28 @@ impl Subscription for KafkaSubscription {
 
     fn nack<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a AckToken,
         delay: Duration,
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
-            let not_before = self.inner.started.elapsed() + delay;
+            let not_before = self.inner.now() + delay;
             let mut state = self.inner.state();
-            let nack = |owned: &mut Owned, place, n| owned.flight.nack(place, n, not_before);
+            let nack = |owned: &mut Owned, of: Tracking| {
+                owned.flight.nack(of.number, of.attempt, not_before)
+            };
             let done = self.inner.with(&mut state, token, nack);
             self.inner.changed.notify_all();
             done
         })
     }
 
-    fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn keep_alive(&self) -> BoxFuture<'_, Result<(), TransportError>> {
         Box::pin(async move {
-            let now = self.inner.started.elapsed();
+            // The client's own thread sends the heartbeats of the group.
+            let now = self.inner.now();
             let mut state = self.inner.state();
-            if tokens.is_empty() {
-                state.owned.values_mut().for_each(|owned| owned.flight.extend_all(now));
-            }
-            let mut result = Ok(());
-            for token in tokens {
-                let extend = |owned: &mut Owned, place, n| owned.flight.extend(place, n, now);
-                result = result.and(self.inner.with(&mut state, token, extend));
-            }
-            result
+            state.owned.items_mut().for_each(|owned| owned.flight.extend_all(now));
+            Ok(())
         })
     }
 
@@ -514,10 +509,12 @@ impl Subscription for KafkaSubscription {
             let ended = tokio::task::spawn_blocking(move || {
                 threads.into_iter().for_each(|thread| drop(thread.join()));
             });
-            // Without a broker there is nobody to say goodbye to: the session runs out.
+            // Without a broker the group cannot be left: the session times out.
             match tokio::time::timeout(self.inner.kafka.0.options.timeout * 2, ended).await {
                 Ok(ended) => ended.map_err(gone),
-                Err(_) => Err(TransportError::Unavailable("the group does not answer".into())),
+                Err(_) => {
+                    Err(TransportError::Unavailable("the consumer group does not answer".into()))
+                }
             }
         })
     }

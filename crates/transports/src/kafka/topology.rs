@@ -18,7 +18,7 @@ use super::{Kafka, code_of, gone, is_too_old, lock, setup, too_old, unavailable}
 /// Partitions are numbered below this within a topic.
 const MOST: u32 = 1 << 10;
 
-/// A topic, and what its partitions are numbered from. Cheap to clone.
+/// A topic, and the base of its partition numbers. Cheap to clone.
 #[derive(Debug, Clone)]
 pub(super) struct Topic {
     pub(super) name: Arc<str>,
@@ -32,8 +32,8 @@ impl Topic {
         Topic { name: name.into(), code: (hash >> 1) / MOST * MOST }
     }
 
-    /// The number of a partition among those of all topics, which are told apart by a hash of
-    /// their names. It fits into a signed column, where dead letters keep it.
+    /// The number of a partition among those of all topics: a hash of the topic's name, and the
+    /// partition. It fits into the signed column in which dead letters store it.
     pub(super) fn code(&self, partition: u32) -> u32 {
         self.code | (partition % MOST)
     }
@@ -44,11 +44,11 @@ pub(super) fn code(topic: &str, partition: u32) -> u32 {
     Topic::new(topic).code(partition)
 }
 
-/// Topics that were met: each is made once, and not for every message.
+/// Interns topics, so that they are not allocated for every message.
 #[derive(Debug, Default)]
 pub(super) struct Topics {
     known: HashMap<Arc<str>, Topic>,
-    /// Messages of one topic come together.
+    /// Messages of one topic mostly follow each other.
     last: Option<Topic>,
 }
 
@@ -74,7 +74,7 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Topics that have no leader yet are not there yet.
+    /// Topics without a leader count as missing.
     pub(super) fn of(metadata: &Metadata) -> Self {
         let led = |topic: &&rdkafka::metadata::MetadataTopic| {
             !topic.partitions().is_empty()
@@ -90,8 +90,8 @@ impl Cluster {
     }
 }
 
-/// Whether a message of 1 MiB and its headers goes through, as far as a broker tells. One that does
-/// not know the question knows none of what we need.
+/// Whether the broker says that it accepts a message of 1 MiB with headers. A broker that does not
+/// know this request is too old for us.
 pub(super) async fn takes_mebibyte(
     servers: &str,
     options: &KafkaOptions,
@@ -119,7 +119,7 @@ pub(super) async fn takes_mebibyte(
 }
 
 impl Kafka {
-    /// The topics are there, made with our defaults where they were not.
+    /// Ensures that topics exist; missing ones are created with the default options.
     pub(super) async fn ensure(
         &self,
         topics: impl Iterator<Item = &str> + Send,
@@ -140,10 +140,10 @@ impl Kafka {
         self.create(&missing).await
     }
 
-    /// The topics are there and as they should be.
+    /// Ensures that topics exist as specified.
     ///
-    /// What can be changed without losing a message or the order of a key is changed: times are
-    /// made longer. Anything else is somebody's decision.
+    /// Only changes that lose no message and no order are made: retention is extended. Anything
+    /// else is left to the operator.
     pub(super) async fn apply_topics(&self, topics: &[TopicSpec]) -> Result<(), TransportError> {
         if topics.is_empty() {
             return Ok(());
@@ -163,7 +163,7 @@ impl Kafka {
                     topic = name,
                     partitions,
                     asked,
-                    "the topic keeps its partitions: another number would give keys other homes"
+                    "number of partitions not changed: it would move keys to other partitions"
                 );
             }
             self.adapt(topic).await?;
@@ -197,7 +197,7 @@ impl Kafka {
             warn!(
                 brokers,
                 replication,
-                "there are too few brokers: a message is lost with the last that has it"
+                "fewer brokers than the replication factor: a message is lost with its last broker"
             );
         }
         let admin = admin(&self.0.servers, options)?;
@@ -215,7 +215,7 @@ impl Kafka {
         let created = admin.create_topics(&new, &within(options.timeout)).await;
         for result in created.map_err(|error| unavailable(&error))? {
             match result {
-                Ok(topic) => info!(topic, "the topic is made"),
+                Ok(topic) => info!(topic, "topic created"),
                 Err((_, RDKafkaErrorCode::TopicAlreadyExists)) => {}
                 Err((topic, code)) => return Err(not_made(&topic, code)),
             }
@@ -234,7 +234,7 @@ impl Kafka {
         }
     }
 
-    /// Makes the retention of a topic longer; says what else is not as it should be.
+    /// Extends the retention of a topic if it is too short.
     async fn adapt(&self, topic: &TopicSpec) -> Result<(), TransportError> {
         let found = self.config_of(&topic.name).await?;
         let value = |name: &str| found.get(name).and_then(|entry| entry.value.clone());
@@ -245,7 +245,7 @@ impl Kafka {
                  the one or the other, nothing was touched"
             )));
         }
-        // -1 stands for ever.
+        // -1 means unlimited.
         let kept: i64 = value("retention.ms").and_then(|ms| ms.parse().ok()).unwrap_or(-1);
         let asked = i64::try_from(topic.retention.as_millis()).unwrap_or(i64::MAX);
         if kept < 0 || kept >= asked {
@@ -253,13 +253,12 @@ impl Kafka {
         }
         let asked = asked.to_string();
         self.set(&topic.name, &[("retention.ms", &asked)]).await?;
-        info!(topic = topic.name, retention_ms = asked, "the topic keeps its messages longer");
+        info!(topic = topic.name, retention_ms = asked, "retention of the topic extended");
         Ok(())
     }
 }
 
-/// How many replicas a topic gets, and how many of them must have a message: all but one, which may
-/// then be away.
+/// The number of replicas of a topic, and of in-sync replicas that a message needs: one may be down.
 pub(super) fn replicas(wanted: u32, brokers: u32) -> (u32, String) {
     let replication = wanted.clamp(1, brokers.max(1));
     let in_sync = if replication >= 3 { replication - 1 } else { 1 };
@@ -278,9 +277,9 @@ pub(super) fn not_made(topic: &str, code: RDKafkaErrorCode) -> TransportError {
         | RDKafkaErrorCode::InvalidPartitions
         | RDKafkaErrorCode::InvalidReplicationFactor
         | RDKafkaErrorCode::PolicyViolation => {
-            setup(format!("the broker does not take the topic {topic}: {code}"))
+            setup(format!("the broker refuses to create the topic {topic}: {code}"))
         }
-        code => TransportError::Unavailable(format!("the topic {topic} is not made: {code}")),
+        code => TransportError::Unavailable(format!("cannot create the topic {topic}: {code}")),
     }
 }
 

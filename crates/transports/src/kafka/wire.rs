@@ -1,12 +1,12 @@
 //! A message as Kafka carries it.
 //!
-//! Headers go as Kafka headers, in their order and to the letter. Two of ours come behind them: the
-//! id, for the window of the subscription, and the tenant.
+//! Headers become Kafka headers, unchanged and in order. Two of ours follow them: the id, for
+//! deduplication in the subscription, and the tenant.
 
 use std::borrow::Cow;
 
 use bytes::{Bytes, BytesMut};
-use chapar_core::port::{Delivery, Outgoing, Token};
+use chapar_core::port::{AckToken, Delivery, Outgoing};
 use chapar_core::{Headers, Id};
 use jiff::Timestamp;
 use rdkafka::Message;
@@ -21,9 +21,9 @@ const TENANT: &str = "chapar-tenant";
 pub(super) struct Run {
     pub(super) topic: Topic,
     pub(super) partition: i32,
-    /// What the reader wanted to remember of the time when it read them.
+    /// The epoch that the reader gave when it read them.
     pub(super) epoch: u64,
-    /// All of them, one behind the other.
+    /// All of them, one after the other.
     memory: Bytes,
     lines: Vec<Line>,
 }
@@ -35,8 +35,8 @@ struct Line {
     parts: Parts,
 }
 
-/// How long the parts of a message are, in the order in which they lie behind each other. Kafka
-/// itself has no longer ones.
+/// The lengths of the parts of a message, in their order in memory. Kafka itself limits them to
+/// 32 bits.
 #[derive(Clone, Copy)]
 struct Parts {
     body: u32,
@@ -98,8 +98,8 @@ impl Kept {
         self.parts.tenant.map(|_| self.text(4))
     }
 
-    /// The message as it is handed out, for the first time or again.
-    pub(super) fn delivery(&self, topic: &str, token: Token, attempt: u32) -> Delivery {
+    /// The message as a delivery.
+    pub(super) fn delivery(&self, topic: &str, token: AckToken, attempt: u32) -> Delivery {
         let [.., body, key, headers, _, _] = self.parts.places();
         Delivery {
             token,
@@ -112,7 +112,7 @@ impl Kept {
         }
     }
 
-    /// A part of it. What is no text is read as well as it can be.
+    /// A part of it. Bytes that are not UTF-8 are replaced.
     fn text(&self, part: usize) -> Cow<'_, str> {
         let places = self.parts.places();
         text(self.memory.get(places[part]..places[part + 1]).unwrap_or_default())
@@ -132,16 +132,16 @@ pub(super) fn encode(message: &Outgoing) -> OwnedHeaders {
 }
 
 fn text(bytes: &[u8]) -> Cow<'_, str> {
-    // The one for what is no text is slower.
+    // The lossy conversion is slower.
     std::str::from_utf8(bytes).map_or_else(|_| String::from_utf8_lossy(bytes), Cow::Borrowed)
 }
 
-/// A piece of memory for several messages is so large, or as large as one message needs. All of
-/// it stays until the last of them is acknowledged.
+/// The size of a buffer for several messages, unless one message needs more. A buffer is freed when
+/// the last of its messages is acknowledged.
 const PIECE: usize = 32 << 10;
 
-/// Reads messages as they come, into runs. One thread takes them and another gives them back,
-/// which costs more than all the rest when it is done for every message or every word of it.
+/// Collects messages into runs. They are allocated in one thread and freed in another, which would
+/// dominate the cost if done for every message or header.
 #[derive(Default)]
 pub(super) struct Decoder {
     topics: Topics,
@@ -155,9 +155,9 @@ pub(super) struct Decoder {
 }
 
 impl Decoder {
-    /// Adds a message that has arrived. Keys and headers of others may be no text: they are read as
-    /// well as they can be, for the consumer to judge. Most of that is left to whoever takes the
-    /// message, because this thread has the most to do.
+    /// Adds a message that has arrived. Keys and headers of foreign messages may not be UTF-8; they
+    /// are converted lossily, and the consumer decides. Most of the decoding is left to the fetching
+    /// task, because this thread is the busiest.
     pub(super) fn add(&mut self, message: &BorrowedMessage<'_>, epoch: u64) {
         let headers = message.headers();
         let count = headers.map_or(0, |headers| headers.count());
@@ -203,14 +203,14 @@ impl Decoder {
         (self.read, self.bytes)
     }
 
-    /// What was added.
+    /// Takes what was added.
     pub(super) fn take(&mut self) -> Vec<Run> {
         self.end_run();
         (self.read, self.bytes) = (0, 0);
         std::mem::take(&mut self.runs)
     }
 
-    /// Begins a run where the last message came from elsewhere.
+    /// Begins a run if the last message was of another partition.
     fn go_to(&mut self, message: &BorrowedMessage<'_>, epoch: u64) {
         let partition = message.partition();
         let stays = self.place.as_ref().is_some_and(|(topic, same, then)| {
@@ -230,8 +230,8 @@ impl Decoder {
         }
     }
 
-    /// Begins a new piece of memory, and a run with it, when the last one has no room for a body
-    /// and its key. It grows by itself for what headers need beyond that.
+    /// Begins a new buffer, and a run with it, when the last one has no room for a body and its
+    /// key. The buffer grows by itself if the headers need more.
     fn make_room(&mut self, needed: usize) {
         const HEADERS: usize = 512;
         if self.memory.capacity() - self.memory.len() < needed + HEADERS {
@@ -241,7 +241,7 @@ impl Decoder {
     }
 }
 
-/// A header, unless its name is no text: then the client library panics.
+/// A header, unless its name is not UTF-8: the client library would panic.
 fn header(headers: &BorrowedHeaders, at: usize) -> Option<Header<'_, &[u8]>> {
     std::panic::catch_unwind(|| headers.try_get(at)).ok()?
 }

@@ -1,8 +1,8 @@
-//! The acknowledgements of what is published.
+//! Publish acknowledgements.
 //!
-//! The client would make a channel, a timer and a random name for each message, which costs about
-//! as much as sending it. Here the messages of a batch share them: the subject of a reply says
-//! which message of which batch it is for.
+//! The client library creates a channel, a timer and a random inbox for each message, which costs
+//! about as much as sending it. Here the messages of a batch share them: the subject of a reply
+//! names the batch and the message.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,14 +18,14 @@ use tokio::task::JoinSet;
 
 use super::{lock, unavailable};
 
-/// What the server says of a message.
+/// The server's answer to a publish.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Answer {
-    /// It is in the stream, under this number.
+    /// The message is in the stream, with this sequence number.
     Stored { sequence: u64, duplicate: bool },
-    /// No stream takes its subject.
+    /// No stream has its subject.
     NoStream,
-    /// The stream does not take it.
+    /// The stream refuses it.
     Refused(String),
 }
 
@@ -35,11 +35,11 @@ pub(super) struct Acks {
     inbox: String,
     open: Arc<Open>,
     next: AtomicU64,
-    /// Reads them for as long as this lives.
+    /// Reads replies for as long as this value lives.
     _reader: JoinSet<()>,
 }
 
-/// The batches that wait for theirs.
+/// The batches that wait for acknowledgements.
 #[derive(Debug, Default)]
 struct Open(Mutex<HashMap<u64, Arc<Waiting>>>);
 
@@ -55,7 +55,7 @@ struct Answers {
     missing: usize,
 }
 
-/// The most that are read at once.
+/// The most replies that are read at once.
 const AT_ONCE: usize = 256;
 
 impl Acks {
@@ -88,18 +88,17 @@ pub(super) struct Batch<'a> {
 }
 
 impl Batch<'_> {
-    /// Where the acknowledgement of a message is to go.
+    /// The reply subject of a message.
     pub(super) fn reply(&self, message: usize) -> String {
         format!("{}.{}.{message}", self.acks.inbox, self.number)
     }
 
-    /// This one was not sent.
+    /// The message was not sent, so no acknowledgement is expected.
     pub(super) fn forget(&self, message: usize) {
         self.waiting.missing_one(&mut lock(&self.waiting.answers), message);
     }
 
-    /// What was said of each message, once all are answered or nothing more has come for this
-    /// long.
+    /// The answer to each message, once all are answered or none has arrived for `patience`.
     pub(super) async fn answers(self, patience: Duration) -> Vec<Option<Answer>> {
         let mut missing = usize::MAX;
         loop {
@@ -108,7 +107,7 @@ impl Batch<'_> {
                 return std::mem::take(&mut lock(&self.waiting.answers).of);
             }
             missing = still;
-            // Whether all have come is seen from what is there.
+            // A timeout is detected from the number that is still missing.
             let _ = tokio::time::timeout(patience, self.waiting.complete.notified()).await;
         }
     }
@@ -122,7 +121,7 @@ impl Drop for Batch<'_> {
 
 impl Waiting {
     fn missing_one(&self, answers: &mut Answers, message: usize) {
-        // What comes twice or too late is not missed.
+        // Ignore answers that come twice or too late.
         if message < answers.of.len() && answers.of[message].is_none() && answers.missing > 0 {
             answers.missing -= 1;
             if answers.missing == 0 {
@@ -182,7 +181,7 @@ fn answer(reply: &Message) -> Answer {
             Answer::Refused(format!("{description} ({err_code})"))
         }
         Ok(Said { seq: Some(sequence), duplicate, .. }) => Answer::Stored { sequence, duplicate },
-        _ => Answer::Refused("the server's acknowledgement cannot be read".into()),
+        _ => Answer::Refused("malformed acknowledgement from the server".into()),
     }
 }
 
@@ -242,7 +241,7 @@ mod tests {
         waiting.answered(9, Answer::NoStream);
         let answers = batch.answers(Duration::from_millis(10)).await;
         assert_eq!(answers, [None, Some(Answer::NoStream), None, None]);
-        // Too late, and for nobody.
+        // Too late: the batch has ended.
         waiting.answered(0, Answer::NoStream);
     }
 }

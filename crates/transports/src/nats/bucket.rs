@@ -48,7 +48,7 @@ impl Nats {
         Ok(parts)
     }
 
-    /// The partitions of the stream that holds what one service may read.
+    /// The partitions of the stream with everything that one service may read.
     async fn inbound_parts(
         &self,
         service: &str,
@@ -83,8 +83,8 @@ impl Nats {
         Ok(())
     }
 
-    /// Changes a subscription's document; returns it as it is then. `change` may run several
-    /// times, each time on a newer document.
+    /// Changes a subscription's document by compare-and-set; returns the result. `change` may run
+    /// several times, each time on a newer document.
     pub(super) async fn change<T>(
         &self,
         subscription: &str,
@@ -98,7 +98,7 @@ impl Nats {
             let before: Group = match &entry {
                 Some(entry) if entry.operation == kv::Operation::Put => {
                     serde_json::from_slice(&entry.value).map_err(|error| {
-                        setup(format!("the entry {key} of the bucket is not ours: {error}"))
+                        setup(format!("the entry {key} of the bucket is malformed: {error}"))
                     })?
                 }
                 _ => Group::default(),
@@ -123,7 +123,7 @@ impl Nats {
         Err(TransportError::Unavailable(format!("{subscription} changes too often")))
     }
 
-    /// Moves a subscription, and waits until every process of it has taken notice.
+    /// Moves a subscription, and waits until each of its processes has taken a turn since.
     pub(super) async fn seek_group(
         &self,
         subscription: &str,

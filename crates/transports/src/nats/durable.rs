@@ -1,4 +1,4 @@
-//! The durable of a partition, made anew for each owner, and the task that pulls from it.
+//! The durable consumer of a partition, one for each epoch, and the task that pulls from it.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use async_nats::jetstream::consumer::{AckPolicy, DeliverPolicy, PullConsumer, pu
 use async_nats::jetstream::context::ConsumerInfoErrorKind;
 use async_nats::jetstream::message::Message;
 use chapar_core::machine::flight::Key;
-use chapar_core::port::{Delivery, Position, Token, TransportError};
+use chapar_core::port::{AckToken, Delivery, Position, TransportError};
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use tracing::{debug, warn};
@@ -19,13 +19,14 @@ use super::subscription::Inner;
 use super::{Nats, lock, safe, setup, topology, unavailable, wire};
 use crate::HEAVY;
 
-/// What is late is delivered again from memory; the server need not.
+/// Long, because redelivery happens from memory and not by the server.
 const ACK_WAIT: Duration = Duration::from_secs(3600);
-/// At most so many bytes of a partition are asked for at once, or the largest message.
+/// The bytes of a partition to request at once, unless the largest message is larger.
 const PULLED: usize = 2 << 20;
 
 impl Nats {
-    /// Makes the durable of a new owner, behind the cursor or where a seek wants it.
+    /// Creates the durable consumer of a new epoch, starting after the cursor or where a seek set
+    /// it.
     pub(super) async fn open_durable(
         &self,
         subscription: &str,
@@ -36,7 +37,7 @@ impl Nats {
             (Some(Start::Sequence(sequence)), _) => from_sequence(sequence),
             (Some(Start::Nanoseconds(at)), _) => DeliverPolicy::ByStartTime {
                 start_time: async_nats::datetime::from_nanos(i128::from(at))
-                    .map_err(|error| setup(format!("no time to seek to: {error}")))?,
+                    .map_err(|error| setup(format!("cannot seek to this time: {error}")))?,
             },
             (None, Some(epoch)) => self.behind_cursor(subscription, part, epoch).await?,
             (None, None) => DeliverPolicy::All,
@@ -46,7 +47,7 @@ impl Nats {
             durable_name: Some(durable(subscription, part, share.epoch)),
             description: Some(format!("partition {} of {subscription}", part.number)),
             deliver_policy,
-            // The cursor is all that the next owner needs, and one word moves it over many.
+            // The next owner needs only the cursor, and one acknowledgement moves it over many.
             ack_policy: AckPolicy::All,
             ack_wait: ACK_WAIT,
             max_ack_pending: -1,
@@ -69,10 +70,10 @@ impl Nats {
         match stream.consumer_info(&name).await {
             Ok(info) => Ok(from_sequence(info.ack_floor.stream_sequence + 1)),
             Err(error) if matches!(error.kind(), ConsumerInfoErrorKind::NotFound) => {
-                // Somebody has deleted it. Everything again is safe; nothing would not be.
+                // It was deleted. Delivering everything again is safe; skipping is not.
                 warn!(
                     durable = name,
-                    "the cursor is gone; the partition starts from its beginning"
+                    "durable consumer with the cursor not found; reading the partition from its start"
                 );
                 Ok(DeliverPolicy::All)
             }
@@ -80,18 +81,22 @@ impl Nats {
         }
     }
 
-    /// Deletes the durables of earlier owners.
+    /// Deletes the durable consumers of earlier epochs.
     pub(super) async fn delete_durables(
         &self,
         subscription: &str,
         part: &Part,
         epochs: std::ops::Range<u64>,
     ) {
-        // Those of owners that came no further than taking the partition were never made.
+        // Epochs in which the owner did not get to opening the partition have none.
         for epoch in epochs.rev().take(16) {
             let name = durable(subscription, part, epoch);
             let deleted = self.0.context.delete_consumer_from_stream(&name, &part.stream).await;
-            debug!(durable = name, ok = deleted.is_ok(), "an earlier owner's durable is deleted");
+            debug!(
+                durable = name,
+                ok = deleted.is_ok(),
+                "deleted the durable consumer of an earlier epoch"
+            );
         }
     }
 }
@@ -104,16 +109,16 @@ pub(super) fn from_sequence(start_sequence: u64) -> DeliverPolicy {
     DeliverPolicy::ByStartSequence { start_sequence: start_sequence.max(1) }
 }
 
-/// Pulls messages into memory for as long as the partition is ours and none is missing.
+/// Pulls messages into memory for as long as the process owns the partition and none is missing.
 ///
-/// What the server has sent over a connection that broke it counts as delivered, and does not send
-/// again. So after any gap or interruption this durable is of no use: the partition is taken
-/// anew, behind its cursor.
+/// The server counts messages that it sent over a broken connection as delivered, and does not send
+/// them again. So after any gap or interruption this durable consumer cannot be used: the partition
+/// is taken again in a new epoch, which starts after the cursor.
 pub(super) async fn pump(inner: Arc<Inner>, code: u32, epoch: u64, consumer: PullConsumer) {
     const PAUSE: Duration = Duration::from_millis(200);
     let batch = (inner.spec.max_in_flight / 4).clamp(1, 256);
-    // What is asked for comes, whether there is room for it or not. A request that has no room for
-    // the largest message would be answered by none.
+    // Requested messages arrive whether or not there is room for them. A request for fewer bytes
+    // than the next message has would never be answered.
     let largest = inner.nats.0.client.server_info().max_payload + (64 << 10);
     let mut sent = 0;
     loop {
@@ -128,7 +133,7 @@ pub(super) async fn pump(inner: Arc<Inner>, code: u32, epoch: u64, consumer: Pul
         let mut chunks = match messages {
             Ok(messages) => messages.ready_chunks(batch),
             Err(error) => {
-                debug!(%error, "pulling does not start");
+                debug!(%error, "cannot start pulling; retrying");
                 tokio::time::sleep(PAUSE).await;
                 continue;
             }
@@ -143,7 +148,7 @@ pub(super) async fn pump(inner: Arc<Inner>, code: u32, epoch: u64, consumer: Pul
                         let number = number.unwrap_or(0);
                         trouble = number > sent + 1;
                         if trouble {
-                            debug!(number, sent, "the server has sent what did not arrive");
+                            debug!(number, sent, "messages from the server are missing");
                             break;
                         }
                         sent = number.max(sent);
@@ -167,24 +172,21 @@ pub(super) async fn pump(inner: Arc<Inner>, code: u32, epoch: u64, consumer: Pul
     }
 }
 
-/// Puts messages where `fetch` finds them, as there is room; false if the partition is lost.
+/// Adds messages to the partition as there is room; returns false if the partition was lost.
 async fn deliver(inner: &Inner, code: u32, epoch: u64, mut fresh: VecDeque<Message>) -> bool {
     loop {
         let room = inner.room.notified();
         {
             let mut state = lock(&inner.state);
-            let mut bytes: usize = state.owned.values().map(|owned| owned.bytes).sum();
-            let Some(owned) = state.owned.get_mut(&code).filter(|owned| owned.epoch == epoch)
-            else {
-                return false;
-            };
-            // What a consumer needs next may come from where nothing waits.
+            let mut bytes: usize = state.member.held().items().map(|owned| owned.bytes).sum();
+            let Ok(owned) = state.member.held_mut().admit(&code, epoch) else { return false };
+            // Above the memory bound, keep one message waiting: the consumer may need it next.
             let most = |bytes| if bytes < HEAVY { inner.spec.max_in_flight } else { 1 };
             while owned.flight.waiting() < most(bytes)
                 && let Some(message) = fresh.pop_front()
             {
                 match place(&message) {
-                    // Sent once more, it is here already and is not counted again.
+                    // Sent again by the server: ignore it and do not count its bytes twice.
                     Some((offset, _)) if offset <= owned.flight.read_to() => {}
                     Some((offset, key)) => {
                         bytes += message.length;
@@ -193,7 +195,7 @@ async fn deliver(inner: &Inner, code: u32, epoch: u64, mut fresh: VecDeque<Messa
                     }
                     None => {
                         let subject = message.subject.as_str();
-                        warn!(subject, "a message that is none of ours is passed over");
+                        warn!(subject, "message without our headers or subject ignored");
                     }
                 }
             }
@@ -206,7 +208,7 @@ async fn deliver(inner: &Inner, code: u32, epoch: u64, mut fresh: VecDeque<Messa
     }
 }
 
-/// Where a message lies, and its ordering key, if it is one of ours.
+/// The sequence number and ordering key of a message, if it is one of Chapar's.
 fn place(message: &Message) -> Option<(u64, Option<Key>)> {
     let info = message.info().ok()?;
     topology::parse(message.subject.as_str())?;
@@ -215,7 +217,7 @@ fn place(message: &Message) -> Option<(u64, Option<Key>)> {
     Some((info.stream_sequence, key))
 }
 
-/// What a message is to its reader.
+/// A message as a delivery.
 pub(super) fn read(code: u32, message: &Message) -> Option<Delivery> {
     let info = message.info().ok()?;
     let position = Position { partition: code, offset: info.stream_sequence };
@@ -223,7 +225,7 @@ pub(super) fn read(code: u32, message: &Message) -> Option<Delivery> {
     let (headers, key) = wire::decode(message.headers.as_ref());
     let published = info.published.unix_timestamp_nanos();
     Some(Delivery {
-        token: Token { position, handle: None },
+        token: AckToken::unacknowledgeable(position),
         topic: topic.to_owned(),
         key,
         headers,

@@ -1,13 +1,13 @@
 //! NATS JetStream.
 //!
-//! * A stream per service domain; a message lies under `TOPIC.pK`, K being the partition of its
-//!   key (12 by default) or the partition that its tenant has for itself.
+//! * A stream per service domain. A message has the subject `TOPIC.pK`, where K is the partition of
+//!   its key (12 by default) or the tenant's own partition.
 //! * A durable pull consumer per subscription and partition, with a filter for each of the
-//!   subscription's topics, and one owner at a time; see `group.rs` for why. Its acknowledgement
-//!   floor is the cursor: a new owner starts a durable of its own behind it.
-//! * JetStream forgets the order when it redelivers, so it never does: what is handed back or
-//!   late is delivered again from this process's memory, followers of its key behind it.
-//! * Duplicates are known by `Nats-Msg-Id`, for as long as the stream's duplicate window.
+//!   subscription's topics, and one owner at a time; see `group.rs`. Its acknowledgement floor is
+//!   the cursor: a new owner creates its own durable consumer, which starts after it.
+//! * JetStream does not keep the order when it redelivers, so it never redelivers: a message that
+//!   is handed back or late is delivered again from memory, and the followers of its key after it.
+//! * Duplicates are recognised by `Nats-Msg-Id`, within the stream's duplicate window.
 //!
 //! JetStream acknowledges a message before it is on the disk unless the server has
 //! `sync_interval: always`: after a power cut the last two minutes may be gone from a stream with
@@ -50,33 +50,34 @@ pub use self::users::setup_files;
 /// How to use a NATS server.
 #[derive(Debug, Clone)]
 pub struct NatsOptions {
-    /// Names this process among others; must differ between two that run at once. Default random.
+    /// Names this process; must differ between processes that run at the same time. Default
+    /// random.
     pub owner: String,
     /// The first segment that all topics of a system share, if they do: the service is then the
     /// second. Default none.
     pub prefix: Option<String>,
-    /// Partitions per stream, for ever. Default 12.
+    /// Partitions per stream; cannot be changed later. Default 12.
     pub partitions: u32,
     /// Tenants with a partition of their own, numbered from `partitions` upwards. Default none.
     pub own_partitions: BTreeMap<String, u32>,
     /// Replicas of streams. Default 1.
     pub replicas: usize,
-    /// How long messages are kept in streams that nobody gave a time. Default 30 days.
+    /// Retention of streams that declare none. Default 30 days.
     pub retention: Duration,
-    /// How long the server knows an id. Default 2 min.
+    /// How long the server remembers ids for deduplication. Default 2 min.
     pub duplicate_window: Duration,
-    /// How long a process that has died keeps its partitions. Default 4 s.
+    /// The lease: how long a crashed process keeps its partitions. Default 4 s.
     pub lease: Duration,
     /// The most publishes that wait for their acknowledgement, over all batches. Default 8192.
     pub max_ack_inflight: usize,
     /// How long to wait for the server's answer. Default 5 s.
     pub timeout: Duration,
-    /// The key-value bucket that holds who owns which partition. Default `chapar`.
+    /// The key-value bucket with the ownership of partitions. Default `chapar`.
     pub bucket: String,
-    /// The server's monitoring address, `host:port`, to ask whether it syncs. Default none.
+    /// The server's monitoring address, `host:port`, to check whether it syncs. Default none.
     pub monitor: Option<String>,
-    /// The service that this process is, on a server that gives each service its own rights: it
-    /// then creates nothing, and reads from its own stream. Default none.
+    /// The service that this process belongs to, on a server where each service has its own
+    /// rights: it then creates nothing, and reads from the service's own stream. Default none.
     pub service: Option<String>,
     /// Whether [`Transport::plan`] asks for what such services need: a stream and a bucket for
     /// each that reads something. Default false.
@@ -149,15 +150,15 @@ struct Shared {
     client: Client,
     context: Context,
     options: NatsOptions,
-    /// Streams that are known to be as they should, and their partitions.
+    /// Streams that were checked, and their partitions.
     streams: Mutex<HashMap<Domain, BTreeSet<u32>>>,
-    /// What the server has refused us last. It says so beside the road: the request itself is
-    /// never answered.
+    /// The last permission error. The server reports it on the connection and does not answer the
+    /// request.
     violation: Arc<Mutex<Option<String>>>,
     bucket: OnceCell<async_nats::jetstream::kv::Store>,
     /// Where acknowledgements arrive, once something is published.
     acks: OnceCell<Acks>,
-    /// For publishes that wait for theirs.
+    /// Limits the publishes that wait for acknowledgements.
     room: Semaphore,
 }
 
@@ -165,7 +166,7 @@ impl Nats {
     /// Connects to `nats://[user:password@]host[:port]`, several of a cluster with commas between;
     /// `tls://` insists on TLS, and so does [`NatsOptions::login`] with certificates.
     ///
-    /// Fails with [`TransportError::Setup`] where trying again is no use: the address is none,
+    /// Fails with [`TransportError::Setup`] where a retry cannot help: the address is malformed,
     /// the credentials or a certificate are refused, or the server has no JetStream.
     pub async fn connect(url: &str, options: NatsOptions) -> Result<Self, TransportError> {
         options.check()?;
@@ -184,7 +185,7 @@ impl Nats {
             if let Event::ServerError(ServerError::Other(error)) = &event
                 && error.to_lowercase().contains("permissions violation")
             {
-                warn!(error, "the NATS server refuses something");
+                warn!(error, "permission error from the NATS server");
                 *lock(&heard) = Some(error.clone());
             }
             async {}
@@ -197,7 +198,7 @@ impl Nats {
         let client = connected.map_err(|error| options.login.explain(&error))?;
         let context = ContextBuilder::new().timeout(options.timeout).build(client.clone());
         if !client.server_info().jetstream {
-            return Err(setup("the NATS server has no JetStream; switch it on".into()));
+            return Err(setup("JetStream is disabled on the NATS server; enable it".into()));
         }
         let nats = Nats(Arc::new(Shared {
             client,
@@ -230,12 +231,12 @@ impl Nats {
                 "the NATS server acknowledges before it syncs; set `sync_interval: always`"
             ),
             Syncing::Unknown(why) => {
-                warn!(why, "it is unknown whether the NATS server syncs before it acknowledges");
+                warn!(why, "cannot check whether the NATS server syncs before it acknowledges");
             }
         }
     }
 
-    /// The stream of a topic is there; returns its partitions.
+    /// Ensures that the stream of a topic exists; returns its partitions.
     async fn ensure(
         &self,
         domain: &Domain,
@@ -252,7 +253,7 @@ impl Nats {
         Ok(partitions)
     }
 
-    /// An error that says what the server has refused, if that is why there was no answer.
+    /// The permission error behind a missing answer, if there was one.
     fn explained(&self, error: TransportError, subject: &str) -> TransportError {
         match (error, lock(&self.0.violation).as_ref()) {
             (TransportError::Unavailable(_), Some(why)) if why.contains(subject) => {
@@ -271,12 +272,12 @@ impl Transport for Nats {
     fn features(&self) -> Features {
         Features {
             ordered_in_flight: false,
-            // The topics of a service lie in one stream, and a partition is read by one durable.
+            // The topics of a service are in one stream, and one durable consumer reads a partition.
             ordered_topics: true,
             seek_time: true,
             seek_position: true,
             delayed_nack: true,
-            // A mebibyte and its headers.
+            // 1 MiB and its headers.
             mebibyte: self.0.client.server_info().max_payload > (1 << 20) + (64 << 10),
         }
     }
@@ -352,7 +353,7 @@ impl Transport for Nats {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Nothing under these locks can panic half-way through a change.
+    // No code under these locks can panic in the middle of a change.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
@@ -360,19 +361,19 @@ fn setup(what: String) -> TransportError {
     TransportError::Setup(what)
 }
 
-/// It may work later. Sources are spelled out: the kinds alone say little.
+/// A retryable error, with its sources: the kinds alone say little.
 fn unavailable(error: &(dyn Error + 'static)) -> TransportError {
     let chain = std::iter::successors(Some(error), |&error| error.source());
     let text: Vec<String> = chain.map(|error| error.to_string()).collect();
     TransportError::Unavailable(text.join(": "))
 }
 
-/// Where a service gets its answers, and nobody else does.
+/// The inbox prefix of a service, to which only that service may subscribe.
 fn inbox_of(service: &str) -> String {
     format!("_INBOX_{}", safe(service))
 }
 
-/// A name as durables, streams and buckets may have it.
+/// A name with the characters that durables, streams and buckets allow.
 fn safe(name: &str) -> String {
     use sha2::{Digest, Sha256};
     let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';

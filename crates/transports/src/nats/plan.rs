@@ -6,7 +6,9 @@ use std::time::Duration;
 use async_nats::jetstream::context::{DeleteStreamError, DeleteStreamErrorKind};
 use async_nats::jetstream::stream::{self, RetentionPolicy, StorageType};
 use async_nats::jetstream::{ErrorCode, kv};
-use chapar_core::port::{Action, Difference, How, Setting, Topology, TransportError, span};
+use chapar_core::port::{
+    Action, Difference, How, Retained, Setting, Topology, TransportError, span,
+};
 use futures_util::TryStreamExt;
 
 use super::group::Group;
@@ -108,7 +110,7 @@ impl Nats {
         Ok(differences)
     }
 
-    /// Topics that have messages in a stream although nobody declares them.
+    /// Topics with messages in a stream that are not declared.
     async fn undeclared(
         &self,
         stream: &str,
@@ -135,7 +137,7 @@ impl Nats {
         Ok(topics.into_iter().map(extra).collect())
     }
 
-    /// The documents of a bucket that know their subscription's name, by key.
+    /// The documents of a bucket with the name of their subscription, by key.
     async fn groups(&self, bucket: &str) -> Result<BTreeMap<String, Group>, TransportError> {
         let store = self.0.context.get_key_value(bucket).await;
         let store = store.map_err(|error| unavailable(&error))?;
@@ -150,7 +152,7 @@ impl Nats {
         Ok(groups)
     }
 
-    /// Makes a difference go away.
+    /// Carries out a difference.
     pub(super) async fn settle(
         &self,
         wanted: &Topology,
@@ -222,7 +224,7 @@ impl Nats {
         })
     }
 
-    /// Deletes a subscription that no process has any more, with its cursors.
+    /// Deletes a subscription without members, with its cursors.
     async fn forget(&self, wanted: &Topology, name: &str) -> Result<(), TransportError> {
         self.refuse_if_read(wanted, |group| group.name == *name).await?;
         let context = &self.0.context;
@@ -234,7 +236,7 @@ impl Nats {
                 for epoch in durables {
                     let number: u32 = number.parse().unwrap_or_default();
                     let durable = format!("{}_p{number}_e{epoch}", safe(name));
-                    // Most of them are gone already.
+                    // Most of them were deleted before.
                     let _ = context.delete_consumer_from_stream(&durable, stream).await;
                 }
             }
@@ -245,7 +247,7 @@ impl Nats {
         Ok(())
     }
 
-    /// Whoever still beats within a lease and a bit still reads.
+    /// Refuses while a member still raises its heartbeat.
     async fn refuse_if_read(
         &self,
         wanted: &Topology,
@@ -297,7 +299,7 @@ fn replicas(found: &stream::Config, options: &NatsOptions) -> Option<Setting> {
 
 /// What differs between a stream and the one that is asked for.
 fn settings(found: &stream::Config, wanted: &stream::Config) -> Vec<Setting> {
-    let anew = |what: &str| {
+    let recreate = |what: &str| {
         How::ByHand(format!(
             "JetStream cannot change {what}: back the stream up, delete it and apply again, or \
              give every process the setting that it has"
@@ -321,16 +323,20 @@ fn settings(found: &stream::Config, wanted: &stream::Config) -> Vec<Setting> {
             "retention",
             format!("{:?}", found.retention),
             format!("{:?}", RetentionPolicy::Limits),
-            anew("the retention policy"),
+            recreate("the retention policy"),
         ),
         Setting::differs(
             "storage",
             format!("{:?}", found.storage),
             format!("{:?}", StorageType::File),
-            anew("the storage"),
+            recreate("the storage"),
         ),
         Setting::differs("num_replicas", found.num_replicas, wanted.num_replicas, How::InPlace),
-        Setting::kept("max_age", found.max_age, wanted.max_age),
+        Setting::kept(
+            "max_age",
+            Retained::unless_zero(found.max_age),
+            Retained::unless_zero(wanted.max_age),
+        ),
         Setting::differs(
             "duplicate_window",
             span(found.duplicate_window),
@@ -349,7 +355,7 @@ fn settings(found: &stream::Config, wanted: &stream::Config) -> Vec<Setting> {
             PARTITIONS,
             value(found, PARTITIONS),
             value(wanted, PARTITIONS),
-            anew("the number of partitions, because keys would move"),
+            recreate("the number of partitions, because keys would move"),
         ),
         Setting::differs(OWN, value(found, OWN), value(&merged, OWN), How::InPlace),
         Setting::differs(SYSTEM, value(found, SYSTEM), value(wanted, SYSTEM), system),
@@ -357,7 +363,7 @@ fn settings(found: &stream::Config, wanted: &stream::Config) -> Vec<Setting> {
     settings.into_iter().flatten().collect()
 }
 
-/// Takes over one setting of the stream that is asked for.
+/// Copies one setting of the wanted stream.
 fn set(config: &mut stream::Config, wanted: &stream::Config, setting: &str) {
     match setting {
         "subjects" => {
@@ -386,7 +392,7 @@ fn set(config: &mut stream::Config, wanted: &stream::Config, setting: &str) {
 
 fn describe(config: &stream::Config) -> BTreeMap<&'static str, String> {
     let mut settings: BTreeMap<&'static str, String> = [
-        ("max_age", span(config.max_age)),
+        ("max_age", Retained::unless_zero(config.max_age).to_string()),
         ("num_replicas", config.num_replicas.to_string()),
         ("duplicate_window", span(config.duplicate_window)),
         (PARTITIONS, config.metadata.get(PARTITIONS).cloned().unwrap_or_default()),

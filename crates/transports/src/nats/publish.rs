@@ -11,13 +11,13 @@ use super::acks::{Acks, Answer};
 use super::{Nats, lock, topology, unavailable, wire};
 use crate::waves::{Published, in_waves};
 
-/// A message whose acknowledgement is still to come.
+/// A message that was sent and is not acknowledged yet.
 struct Sent<'r> {
     route: Cow<'r, Route>,
     partition: u32,
 }
 
-/// Where the messages of a topic go, found out once for a batch.
+/// The stream of a topic, looked up once for a batch.
 #[derive(Clone)]
 struct Route {
     domain: topology::Domain,
@@ -26,7 +26,7 @@ struct Route {
 }
 
 impl Nats {
-    /// Publishes a batch, of a key one message at a time.
+    /// Publishes a batch, one message of a key at a time.
     pub(super) async fn publish_all(&self, batch: Vec<Outgoing>) -> Vec<Published> {
         let acks = self.0.acks.get_or_try_init(|| Acks::subscribe(&self.0.client)).await;
         let acks = match acks {
@@ -58,7 +58,7 @@ impl Nats {
         let mut wave = wave.into_iter().peekable();
         while wave.peek().is_some() {
             let some: Vec<_> = wave.by_ref().take(self.0.options.max_ack_inflight).collect();
-            // Closed never.
+            // The semaphore is never closed.
             let _room = self.0.room.acquire_many(some.len() as u32).await;
             let batch = acks.expect(some.len());
             let mut sent = Vec::with_capacity(some.len());
@@ -78,8 +78,8 @@ impl Nats {
 
     async fn route(&self, topic: &str) -> Result<Route, TransportError> {
         let domain = self.domain(topic)?;
-        // Without a connection the client would keep the message for later: whoever publishes
-        // should know instead, and keep it where it is durable.
+        // Without a connection the client would buffer the message in memory. Report an error
+        // instead: the relay keeps the message in the outbox, where it is durable.
         if self.0.client.connection_state() != State::Connected {
             return Err(TransportError::Unavailable("there is no connection to NATS".into()));
         }
@@ -135,9 +135,9 @@ impl Nats {
                 Ok(Receipt { position, duplicate })
             }
             Some(Answer::NoStream) => {
-                // Gone, or not yet up after a restart: look again next time.
+                // Deleted, or not available yet after a restart: check again next time.
                 lock(&self.0.streams).remove(&route.domain);
-                Err(TransportError::Unavailable("no stream takes the message".into()))
+                Err(TransportError::Unavailable("no stream has the subject of the message".into()))
             }
             Some(Answer::Refused(why)) => Err(TransportError::Unavailable(why)),
             None => {

@@ -1,4 +1,5 @@
-//! Reading streams without a durable: by consumers that the server forgets when nobody asks.
+//! Reading streams without a durable consumer: by ephemeral ones, which the server removes when they
+//! are no longer used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::Pin;
@@ -14,13 +15,13 @@ use futures_util::{FutureExt, Stream};
 use super::topology::{Domain, code, parse};
 use super::{Nats, durable, setup, unavailable, wire};
 
-/// A walk over the streams of some topics.
+/// Reads the streams of some topics.
 pub(super) struct NatsReader {
     messages: SelectAll<Messages>,
     topics: BTreeSet<String>,
-    /// What was read before, by partition.
+    /// The offsets that were read before, by partition.
     behind: BTreeMap<u32, u64>,
-    /// The streams that were not read to their end yet, and where that was at first.
+    /// The streams not yet read to the end that they had at first, with that end.
     ends: BTreeMap<String, u64>,
 }
 
@@ -70,9 +71,9 @@ impl NatsReader {
             ReadFrom::End => DeliverPolicy::New,
             ReadFrom::Time(at) => DeliverPolicy::ByStartTime {
                 start_time: async_nats::datetime::from_nanos(at.as_nanosecond())
-                    .map_err(|error| setup(format!("no time to read from: {error}")))?,
+                    .map_err(|error| setup(format!("cannot read from this time: {error}")))?,
             },
-            // The partitions of a stream share one sequence: the one furthest behind leads.
+            // The partitions of a stream share one sequence: start with the earliest.
             ReadFrom::Behind(offsets) => {
                 let known = super::topology::partitions_found(stream.cached_info());
                 let first = known.iter().map(|part| offsets.get(&code(name, *part)));

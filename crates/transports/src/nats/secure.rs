@@ -14,12 +14,12 @@ use percent_encoding::percent_decode_str;
 use super::{setup, unavailable};
 
 /// Secrets and certificates, each in a file that is read again for every connection, so that a
-/// new one counts from the next reconnect on.
+/// new one is used from the next reconnection on.
 ///
-/// A user and password, or a token, may also stand in the address.
+/// A user and password, or a token, may also be given in the address.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct NatsLogin {
-    /// The authority that the server's certificate is of. Default: those of the system.
+    /// The certificate authority of the server's certificate. Default: those of the system.
     pub ca_file: Option<PathBuf>,
     /// The client's certificate, where the server asks for one.
     pub cert_file: Option<PathBuf>,
@@ -38,7 +38,7 @@ pub struct NatsLogin {
 }
 
 impl NatsLogin {
-    /// Everything that a connection needs to know about security.
+    /// The connection options for TLS and authentication.
     pub(super) fn options(&self, url: &str) -> Result<ConnectOptions, TransportError> {
         self.check()?;
         let mut options = match self.secret() {
@@ -97,7 +97,7 @@ impl NatsLogin {
         }
     }
 
-    /// Who we are, read now. Errors name the setting and the file, never what is in it.
+    /// The credentials, read now. Errors name the setting and the file, never its content.
     fn auth(&self, nonce: &[u8]) -> Result<Auth, String> {
         let mut auth = Auth::new();
         let Some((setting, file)) = self.secret() else { return Ok(auth) };
@@ -159,8 +159,7 @@ fn advice(error: &rustls::Error) -> &'static str {
     }
 }
 
-/// What TLS has to say, however deep it lies. An I/O error does not give away what it is made of
-/// as its source.
+/// The TLS error in a chain of sources. An I/O error does not return its inner error as its source.
 fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> {
     if let Some(found) = error.downcast_ref::<rustls::Error>() {
         return Some(found);
@@ -172,9 +171,9 @@ fn tls_error<'e>(error: &'e (dyn Error + 'static)) -> Option<&'e rustls::Error> 
     }
 }
 
-/// Credentials out of the address: the client takes them from nowhere else.
+/// The credentials of the address, for the client.
 fn from_address(url: &str) -> Result<ConnectOptions, TransportError> {
-    let odd = |_| setup("the address is none of NATS; give nats://host:port".into());
+    let odd = |_| setup("not a NATS address; give nats://host:port".into());
     let servers = url.to_server_addrs().map_err(odd)?;
     let text = |part: &str| percent_decode_str(part).decode_utf8_lossy().into_owned();
     let server = servers.into_iter().find(|server| server.has_user_pass());
@@ -190,7 +189,7 @@ fn read(file: &Path) -> Result<String, String> {
     fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))
 }
 
-/// What stands between the lines that begin and end a part.
+/// The text between the lines that begin and end a section.
 fn between(text: &str, part: &str) -> Option<String> {
     let mut lines = text.lines().map(str::trim);
     lines.find(|line| line.contains(&format!("BEGIN {part}")))?;

@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use async_nats::Subject;
 use async_nats::jetstream::message::Message;
-use chapar_core::machine::flight::{Flight, Stale};
+use chapar_core::machine::flight::{Flight, Stale, Taken};
+use chapar_core::machine::ownership::{Displaced, Member, NotOwner, Phase, Roster, Watch};
 use chapar_core::port::{
-    BoxFuture, Delivery, Subscription, SubscriptionSpec, Token, TransportError,
+    AckToken, BoxFuture, Delivery, Subscription, SubscriptionSpec, Tracking, TransportError,
 };
 use futures_util::future::join_all;
 use tokio::sync::Notify;
@@ -17,7 +18,7 @@ use tokio::task::JoinHandle;
 use tracing::{debug, error};
 
 use super::bucket::Part;
-use super::group::{Displaced, Me, Share};
+use super::group::Share;
 use super::topology::code;
 use super::{Nats, durable, lock, setup, unavailable};
 
@@ -30,39 +31,35 @@ pub(super) struct NatsSubscription {
 pub(super) struct Inner {
     pub(super) nats: Nats,
     pub(super) spec: SubscriptionSpec,
-    parts: BTreeMap<String, Part>,
+    /// The partitions of the subscription, by number; and their names in the document.
+    parts: BTreeMap<u32, Part>,
+    names: BTreeMap<u32, String>,
     started: Instant,
-    me: tokio::sync::Mutex<Me>,
+    /// Held during a turn.
+    watch: tokio::sync::Mutex<Watch>,
     pub(super) state: Mutex<State>,
     pub(super) arrived: Notify,
     pub(super) room: Notify,
 }
 
-#[derive(Default)]
 pub(super) struct State {
-    /// When the write was asked for that keeps what we own; none before the first.
-    asked_at: Option<Instant>,
+    pub(super) member: Member<u32, Owned>,
+    /// Another process joined under our name.
     displaced: bool,
     /// How often the client had connected when everything was last known to arrive.
     connects: u64,
-    pub(super) owned: BTreeMap<u32, Owned>,
     /// Acknowledgements that the server has not confirmed.
     unconfirmed: Vec<Subject>,
     turn: usize,
 }
 
-/// A partition that this process owns.
+/// What is kept for a partition that this process owns.
 pub(super) struct Owned {
-    pub(super) epoch: u64,
     pub(super) flight: Flight<Arc<Message>>,
-    /// Of the acknowledged, the last before each open one, and how the server is told of it.
+    /// Of the acknowledged messages, the last before each open one, with its reply subject.
     acked: BTreeMap<u64, Subject>,
     /// The bytes of what is in flight or waits.
     pub(super) bytes: usize,
-    /// More than a fair share: nothing new is delivered from it.
-    leaving: bool,
-    /// Something that the server has sent may not have arrived.
-    distrusted: bool,
     pump: JoinHandle<()>,
 }
 
@@ -79,7 +76,7 @@ impl Owned {
         }
     }
 
-    /// What tells the server how far everything is acknowledged, if it is further than before.
+    /// The reply subject that acknowledges everything up to the cursor, if the cursor has moved.
     fn news(&mut self) -> Option<Subject> {
         let rest = self.acked.split_off(&(self.flight.acked() + 1));
         let done = std::mem::replace(&mut self.acked, rest);
@@ -96,84 +93,90 @@ impl Drop for Owned {
 impl NatsSubscription {
     pub(super) async fn join(nats: Nats, spec: &SubscriptionSpec) -> Result<Self, TransportError> {
         nats.apply_subscription(spec).await?;
-        let parts = nats.parts(&spec.topics).await?;
+        let (mut parts, mut names) = (BTreeMap::new(), BTreeMap::new());
+        for (name, part) in nats.parts(&spec.topics).await? {
+            let number = code(&part.stream, part.number);
+            names.insert(number, name);
+            parts.insert(number, part);
+        }
         let options = &nats.0.options;
-        let me = Me::new(&options.owner, fastrand::u64(..), options.lease);
+        let watch = Watch::new(&options.owner, fastrand::u64(..), options.lease);
+        let state = State {
+            member: Member::new(&options.owner, options.lease),
+            displaced: false,
+            connects: 0,
+            unconfirmed: Vec::new(),
+            turn: 0,
+        };
         let inner = Arc::new(Inner {
             spec: spec.clone(),
             parts,
+            names,
             started: Instant::now(),
-            me: tokio::sync::Mutex::new(me),
-            state: Mutex::default(),
+            watch: tokio::sync::Mutex::new(watch),
+            state: Mutex::new(state),
             arrived: Notify::new(),
             room: Notify::new(),
             nats,
         });
-        inner.keep().await?;
+        inner.take_turn().await?;
         let keeper = tokio::spawn(keeper(inner.clone()));
         Ok(NatsSubscription { inner, keeper })
     }
 }
 
-/// Renews the lease for as long as the subscription lives, whatever its user does meanwhile.
+/// Takes turns for as long as the subscription lives, whatever its user does meanwhile.
 async fn keeper(inner: Arc<Inner>) {
     loop {
         tokio::time::sleep(inner.nats.0.options.lease / 3).await;
-        if let Err(error) = inner.keep().await {
-            debug!(subscription = inner.spec.name, %error, "the lease is not renewed");
+        if let Err(error) = inner.take_turn().await {
+            debug!(subscription = inner.spec.name, %error, "lease not renewed; trying again");
         }
         inner.confirm().await;
     }
 }
 
 impl Inner {
-    /// Takes its turn in the group, and makes what we own what the group says.
-    async fn keep(self: &Arc<Self>) -> Result<(), TransportError> {
-        let mut me = self.me.lock().await;
-        let asked_at = Instant::now();
-        let names: Vec<String> = self.parts.keys().cloned().collect();
-        let distrusted = self.distrusted();
+    /// The time by this process's monotonic clock.
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Takes a turn in the group: renews the lease, and opens and closes partitions so that they
+    /// are those that the document says.
+    async fn take_turn(self: &Arc<Self>) -> Result<(), TransportError> {
+        let mut watch = self.watch.lock().await;
+        let (owner, asked_at) = (&self.nats.0.options.owner, self.now());
+        self.notice_reconnect();
         let turn = self.nats.change(&self.spec.name, |group| {
-            for (name, epoch) in &distrusted {
-                group.take_anew(name, &me.owner, *epoch);
-            }
-            let turn = me.turn(group, &names, Instant::now(), |name| self.stop_if_idle(name));
+            let mut state = lock(&self.state);
+            let State { member, displaced, .. } = &mut *state;
+            let plan = |roster: &Roster<u32>| member.plan(roster, |o| o.flight.in_flight());
+            let turn = group.take_turn(owner, &mut watch, &self.names, self.now(), plan);
             turn.map_err(|Displaced| {
-                lock(&self.state).displaced = true;
-                setup(format!("another process has joined as {}", me.owner))
+                *displaced = true;
+                self.displaced()
             })
         });
-        let (group, leaving) = turn.await?;
-        me.written();
-        let mut fresh = Vec::new();
-        {
-            let mut state = lock(&self.state);
-            let mut held = std::mem::take(&mut state.owned);
-            for (name, part) in &self.parts {
-                let Some(share) = group.shares.get(name) else { continue };
-                if share.owner.as_deref() != Some(&me.owner) {
-                    continue;
-                }
-                let code = code(&part.stream, part.number);
-                match held.remove(&code) {
-                    Some(mut owned) if owned.epoch == share.epoch => {
-                        owned.leaving = leaving.contains(name);
-                        state.owned.insert(code, owned);
-                    }
-                    _ => fresh.push((name, part, share)),
-                }
-            }
-            state.asked_at = Some(asked_at);
-        }
+        let (group, ()) = turn.await?;
+        watch.written();
+        let owned = group.owned_by(owner, &self.names);
+        let begun = lock(&self.state).member.renewed(asked_at, &owned).begun;
+        let share = |(number, _): (u32, u64)| {
+            let name = self.names.get(&number)?;
+            Some((number, name, self.parts.get(&number)?, group.shares.get(name)?))
+        };
+        let fresh: Vec<_> = begun.into_iter().filter_map(share).collect();
         if fresh.is_empty() {
             return Ok(());
         }
-        let opened = join_all(fresh.iter().map(|(_, part, share)| self.open(part, share))).await;
+        let opening = fresh.iter().map(|(number, _, part, share)| self.open(*number, part, share));
+        let opened = join_all(opening).await;
         let opened: Vec<_> =
-            fresh.into_iter().zip(&opened).filter(|(_, opened)| opened.is_ok()).collect();
-        // From now on these durables have the cursor, unless the partition has moved on.
+            fresh.iter().zip(&opened).filter(|(_, opened)| opened.is_ok()).collect();
+        // From now on these durable consumers have the cursor, unless the partition has moved on.
         let commit = self.nats.change(&self.spec.name, |group| {
-            for ((name, _, share), _) in &opened {
+            for ((_, name, _, share), _) in &opened {
                 let now = group.shares.entry((*name).clone()).or_default();
                 if (now.epoch, &now.owner) == (share.epoch, &share.owner) {
                     (now.cursor, now.start) = (Some(share.epoch), None);
@@ -182,67 +185,57 @@ impl Inner {
             Ok(())
         });
         commit.await?;
-        for ((_, part, share), _) in opened {
+        for ((_, _, part, share), _) in opened {
             let earlier = share.cursor.unwrap_or(share.epoch.saturating_sub(1))..share.epoch;
             self.nats.delete_durables(&self.spec.name, part, earlier).await;
         }
         Ok(())
     }
 
-    /// Opens a partition that is ours from now on.
-    async fn open(self: &Arc<Self>, part: &Part, share: &Share) -> Result<(), TransportError> {
+    /// Opens a partition that this process owns from now on.
+    async fn open(
+        self: &Arc<Self>,
+        number: u32,
+        part: &Part,
+        share: &Share,
+    ) -> Result<(), TransportError> {
         let consumer = self.nats.open_durable(&self.spec.name, part, share).await;
         let consumer = consumer.inspect_err(|error| {
-            debug!(stream = part.stream, partition = part.number, %error, "no durable yet");
+            let (stream, partition) = (&part.stream, part.number);
+            debug!(stream, partition, %error, "durable consumer not created; trying again");
         })?;
-        let (code, epoch) = (code(&part.stream, part.number), share.epoch);
         let mut state = lock(&self.state);
-        let pump = tokio::spawn(durable::pump(self.clone(), code, epoch, consumer));
-        let (flight, acked) = (Flight::new(0, self.spec.ack_deadline), BTreeMap::new());
-        let (bytes, leaving, distrusted) = (0, false, false);
-        let owned = Owned { epoch, flight, acked, bytes, leaving, distrusted, pump };
-        state.owned.insert(code, owned);
+        let pump = tokio::spawn(durable::pump(self.clone(), number, share.epoch, consumer));
+        let flight = Flight::new(0, self.spec.ack_deadline);
+        let owned = Owned { flight, acked: BTreeMap::new(), bytes: 0, pump };
+        state.member.held_mut().begin(number, share.epoch, owned);
         Ok(())
     }
 
-    /// A partition has to be taken anew: what was sent may not have arrived.
-    pub(super) fn distrust(&self, code: u32, epoch: u64) {
+    /// Messages of a partition may be missing: it is taken again in a new epoch at the next turn.
+    pub(super) fn distrust(&self, number: u32, epoch: u64) {
         let mut state = lock(&self.state);
-        if let Some(owned) = state.owned.get_mut(&code).filter(|owned| owned.epoch == epoch) {
-            owned.distrusted = true;
+        let held = state.member.held_mut().get_mut(&number);
+        if let Some(held) = held.filter(|held| held.epoch == epoch) {
+            held.phase = Phase::Broken;
         }
     }
 
-    /// The partitions to be taken anew, with their epochs: all, if there is a new connection.
-    fn distrusted(&self) -> Vec<(String, u64)> {
+    /// After a reconnection, messages of every partition may be missing.
+    fn notice_reconnect(&self) {
         let connects = self.nats.0.client.statistics().connects.load(Ordering::Relaxed);
         let mut state = lock(&self.state);
-        let reconnected = std::mem::replace(&mut state.connects, connects) != connects;
-        let mut names = Vec::new();
-        for (name, part) in &self.parts {
-            if let Some(owned) = state.owned.get_mut(&code(&part.stream, part.number)) {
-                owned.distrusted |= reconnected;
-                if owned.distrusted {
-                    names.push((name.clone(), owned.epoch));
-                }
-            }
+        if std::mem::replace(&mut state.connects, connects) != connects {
+            state.member.held_mut().iter_mut().for_each(|(_, held)| held.phase = Phase::Broken);
         }
-        names
     }
 
-    /// Whether nothing of a surplus partition is in flight; nothing will be from then on.
-    fn stop_if_idle(&self, name: &str) -> bool {
-        let Some(part) = self.parts.get(name) else { return true };
-        let mut state = lock(&self.state);
-        let Some(owned) = state.owned.get_mut(&code(&part.stream, part.number)) else {
-            return true;
-        };
-        owned.leaving = true;
-        owned.flight.in_flight() == 0
+    fn displaced(&self) -> TransportError {
+        setup(format!("another process has joined as {}", self.nats.0.options.owner))
     }
 
-    /// Sends once more what the server has not confirmed. Lost for good, an acknowledgement
-    /// costs a redelivery to the next owner.
+    /// Sends unconfirmed acknowledgements again. If they are lost, the next owner delivers the
+    /// messages again.
     async fn confirm(&self) {
         let unconfirmed = std::mem::take(&mut lock(&self.state).unconfirmed);
         for reply in unconfirmed {
@@ -252,71 +245,79 @@ impl Inner {
         }
     }
 
-    /// Whether the lease certainly holds.
-    fn holds(&self, state: &State) -> bool {
-        state.asked_at.is_some_and(|at| at.elapsed() < self.nats.0.options.lease)
-    }
-
-    fn poll(&self, max: usize) -> Result<(Vec<Delivery>, Option<Duration>), TransportError> {
+    /// Takes what can be delivered now: by `take`, from each partition, given how many more there
+    /// may be. Returns also when more may be due.
+    fn poll(
+        &self,
+        max: usize,
+        take: impl Fn(&mut Flight<Arc<Message>>, usize, Duration) -> Vec<Taken<Arc<Message>>>,
+    ) -> Result<(Vec<Delivery>, Option<Duration>), TransportError> {
         let mut state = lock(&self.state);
         if state.displaced {
-            let owner = &self.nats.0.options.owner;
-            return Err(setup(format!("another process has joined as {owner}")));
+            return Err(self.displaced());
         }
-        if !self.holds(&state) {
+        let now = self.now();
+        if !state.member.is_certain(now) {
             return Ok((vec![], None));
         }
-        let now = self.started.elapsed();
-        let held: usize = state.owned.values().map(|owned| owned.flight.in_flight()).sum();
-        let mut room = max.min(self.spec.max_in_flight.saturating_sub(held));
-        let (mut deliveries, mut due) = (Vec::new(), None::<Duration>);
-        // Another partition comes first each time, so that none starves the others.
         state.turn = state.turn.wrapping_add(1);
-        let skip = state.turn % state.owned.len().max(1);
-        let codes: Vec<u32> = state.owned.keys().copied().collect();
-        for code in codes.iter().cycle().skip(skip).take(codes.len()) {
-            let usable = |owned: &&mut Owned| !owned.leaving && !owned.distrusted;
-            let Some(owned) = state.owned.get_mut(code).filter(usable) else {
-                continue;
-            };
-            let taken = match max {
-                0 => owned.flight.take_oldest(now).into_iter().collect(),
-                _ => owned.flight.take(room, now),
-            };
-            for taken in taken {
-                let Some(item) = durable::read(*code, &taken.item) else { continue };
-                let epoch = i64::try_from(owned.epoch).unwrap_or(i64::MAX);
-                let token = Token::of(item.token.position, epoch, taken.attempt);
-                deliveries.push(Delivery { token, attempt: taken.attempt, ..item });
+        let State { member, turn, .. } = &mut *state;
+        let in_flight: usize = member.held().items().map(|owned| owned.flight.in_flight()).sum();
+        let mut room = max.min(self.spec.max_in_flight.saturating_sub(in_flight));
+        let (mut deliveries, mut due) = (Vec::new(), None::<Duration>);
+        for number in member.held().deliverable(*turn) {
+            let Some(held) = member.held_mut().get_mut(&number) else { continue };
+            for taken in take(&mut held.item.flight, room, now) {
+                let Some(item) = durable::read(number, &taken.item) else { continue };
+                let (offset, attempt) = (taken.offset, taken.attempt);
+                let tracking = Tracking { epoch: held.epoch, number: offset, attempt };
+                let token = AckToken::of(item.token.position, tracking);
+                deliveries.push(Delivery { token, attempt, ..item });
                 room = room.saturating_sub(1);
             }
         }
         if deliveries.is_empty() {
-            due = state.owned.values().filter_map(|owned| owned.flight.due()).min();
+            due = member.held().items().filter_map(|owned| owned.flight.due()).min();
         } else {
             self.room.notify_waiters();
         }
         Ok((deliveries, due))
     }
 
-    /// Does something with the partition that a token belongs to.
+    /// Polls until there is something or `wait` is over.
+    async fn wait_for(
+        &self,
+        wait: Duration,
+        poll: impl Fn() -> Result<(Vec<Delivery>, Option<Duration>), TransportError>,
+    ) -> Result<Vec<Delivery>, TransportError> {
+        let deadline = Instant::now() + wait;
+        loop {
+            let arrived = self.arrived.notified();
+            let (deliveries, due) = poll()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !deliveries.is_empty() || left.is_zero() {
+                return Ok(deliveries);
+            }
+            let due = due.map_or(left, |due| due.saturating_sub(self.now()));
+            let pause = due.clamp(Duration::from_millis(5), Duration::from_millis(100));
+            let _ = tokio::time::timeout(left.min(pause), arrived).await;
+        }
+    }
+
+    /// Applies `act` to the partition of a delivery, if this process still owns it.
     fn with<T>(
         &self,
         state: &mut State,
-        token: &Token,
-        act: impl FnOnce(&mut Owned, u32) -> Result<T, Stale>,
+        token: &AckToken,
+        act: impl FnOnce(&mut Owned, Tracking) -> Result<T, Stale>,
     ) -> Result<T, TransportError> {
-        if !self.holds(state) {
-            return Err(TransportError::Expired);
-        }
-        let (epoch, attempt) = token.delivery().ok_or(TransportError::Expired)?;
-        let owned = state.owned.get_mut(&token.position.partition);
-        let owned = owned.filter(|owned| i64::try_from(owned.epoch) == Ok(epoch));
-        let owned = owned.ok_or(TransportError::Expired)?;
-        act(owned, attempt).map_err(|Stale| TransportError::Expired)
+        let tracking = token.tracking()?;
+        let owned = state.member.admit(&token.position.partition, tracking.epoch, self.now());
+        let owned = owned.map_err(|NotOwner| TransportError::Expired)?;
+        act(owned, tracking).map_err(|Stale| TransportError::Expired)
     }
 
-    /// Tells the server, and waits for its word.
+    /// Sends acknowledgements and waits until the server confirms them.
     async fn send_acks(&self, acks: Vec<Subject>) -> Result<(), TransportError> {
         let client = &self.nats.0.client;
         let send = |reply: Subject| async move {
@@ -333,11 +334,12 @@ impl Inner {
     }
 
     async fn leave(&self) -> Result<(), TransportError> {
-        let me = self.me.lock().await;
-        lock(&self.state).owned.clear();
+        let watch = self.watch.lock().await;
+        lock(&self.state).member.leave();
+        let owner = &self.nats.0.options.owner;
         let left = self.nats.change(&self.spec.name, |group| {
-            if group.members.get(&me.owner).is_some_and(|member| member.life == me.life) {
-                group.leave(&me.owner);
+            if group.members.get(owner).is_some_and(|member| watch.is_own((*member).into())) {
+                group.leave(owner);
             }
             Ok(())
         });
@@ -351,37 +353,27 @@ impl Subscription for NatsSubscription {
         max: usize,
         wait: Duration,
     ) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
-        Box::pin(async move {
-            let inner = &*self.inner;
-            let deadline = Instant::now() + wait;
-            loop {
-                let arrived = inner.arrived.notified();
-                let (deliveries, due) = inner.poll(max)?;
-                let left = deadline.saturating_duration_since(Instant::now());
-                if !deliveries.is_empty() || left.is_zero() {
-                    return Ok(deliveries);
-                }
-                let due = due.map_or(left, |due| due.saturating_sub(inner.started.elapsed()));
-                let pause = due.clamp(Duration::from_millis(5), Duration::from_millis(100));
-                let _ = tokio::time::timeout(left.min(pause), arrived).await;
-            }
-        })
+        Box::pin(self.inner.wait_for(wait, move || self.inner.poll(max, Flight::take)))
     }
 
-    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn fetch_oldest(&self, wait: Duration) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
+        let oldest = |flight: &mut Flight<_>, _, now| flight.take_oldest(now).into_iter().collect();
+        Box::pin(self.inner.wait_for(wait, move || self.inner.poll(0, oldest)))
+    }
+
+    fn ack<'a>(&'a self, tokens: &'a [AckToken]) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
             let (mut result, mut touched, mut acks) = (Ok(()), BTreeSet::new(), Vec::new());
             {
                 let mut state = lock(&self.inner.state);
                 for token in tokens {
-                    let offset = token.position.offset;
-                    let ack = |owned: &mut Owned, attempt| {
-                        let Some(message) = owned.flight.ack(offset, attempt)? else {
+                    let ack = |owned: &mut Owned, of: Tracking| {
+                        let Some(message) = owned.flight.ack(of.number, of.attempt)? else {
                             return Ok(());
                         };
                         owned.bytes = owned.bytes.saturating_sub(message.length);
                         if let Some(reply) = message.reply.clone() {
-                            owned.settle(offset, reply);
+                            owned.settle(of.number, reply);
                         }
                         Ok(())
                     };
@@ -390,8 +382,9 @@ impl Subscription for NatsSubscription {
                         Err(error) => result = Err(error),
                     }
                 }
-                for code in touched {
-                    acks.extend(state.owned.get_mut(&code).and_then(Owned::news));
+                for number in touched {
+                    let held = state.member.held_mut().get_mut(&number);
+                    acks.extend(held.and_then(|held| held.item.news()));
                 }
             }
             self.inner.room.notify_waiters();
@@ -401,31 +394,26 @@ impl Subscription for NatsSubscription {
 
     fn nack<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a AckToken,
         delay: Duration,
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
-            let not_before = self.inner.started.elapsed() + delay;
-            let offset = token.position.offset;
+            let not_before = self.inner.now() + delay;
             let mut state = lock(&self.inner.state);
-            self.inner.with(&mut state, token, |owned, n| owned.flight.nack(offset, n, not_before))
+            self.inner.with(&mut state, token, |owned, of| {
+                owned.flight.nack(of.number, of.attempt, not_before)
+            })
         })
     }
 
-    fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn keep_alive(&self) -> BoxFuture<'_, Result<(), TransportError>> {
         Box::pin(async move {
-            let now = self.inner.started.elapsed();
+            // The lease is renewed by the keeper.
+            let now = self.inner.now();
             let mut state = lock(&self.inner.state);
-            if tokens.is_empty() {
-                state.owned.values_mut().for_each(|owned| owned.flight.extend_all(now));
-            }
-            let mut result = Ok(());
-            for token in tokens {
-                let offset = token.position.offset;
-                let extend = |owned: &mut Owned, n| owned.flight.extend(offset, n, now);
-                result = result.and(self.inner.with(&mut state, token, extend));
-            }
-            result
+            let owned = state.member.held_mut().items_mut();
+            owned.for_each(|owned| owned.flight.extend_all(now));
+            Ok(())
         })
     }
 
@@ -440,13 +428,13 @@ impl Subscription for NatsSubscription {
 impl Drop for NatsSubscription {
     fn drop(&mut self) {
         self.keeper.abort();
-        lock(&self.inner.state).owned.clear();
+        lock(&self.inner.state).member.leave();
         let inner = self.inner.clone();
-        // Others need not wait for the lease, if there is still a runtime to say so.
+        // Leaves, so that others need not wait for the lease, if there is a runtime to do so.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 if let Err(error) = inner.leave().await {
-                    error!(subscription = inner.spec.name, %error, "the lease is left to expire");
+                    error!(subscription = inner.spec.name, %error, "cannot leave the group; other processes wait until the lease expires");
                 }
             });
         }

@@ -1,5 +1,5 @@
-//! Whether the server syncs before it acknowledges, asked at its monitoring port: the client's
-//! own connection cannot ask, unless it belongs to the system account.
+//! Checks at the server's monitoring port whether it syncs before it acknowledges. A client
+//! connection can ask only in the system account.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-/// When a server brings what it has acknowledged to the disk.
+/// When a server writes acknowledged messages to disk.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Syncing {
     /// Before it acknowledges.
     Always,
-    /// Every so often: a power cut loses what came since.
+    /// At this interval: a power cut loses what came since.
     Every(Duration),
-    /// It could not be asked, and why.
+    /// Not known, and why.
     Unknown(String),
 }
 
@@ -39,7 +39,7 @@ async fn get(host: &str) -> std::io::Result<String> {
 fn read(answer: &str) -> Syncing {
     let body = answer.split_once("\r\n\r\n").map_or("", |(_, body)| body);
     let config = serde_json::from_str::<Value>(body).map(|jsz| jsz["config"].clone());
-    let Ok(config) = config else { return Syncing::Unknown("the answer is no JSON".into()) };
+    let Ok(config) = config else { return Syncing::Unknown("the answer is not JSON".into()) };
     match (config["sync_always"].as_bool(), config["sync_interval"].as_u64()) {
         (Some(true), _) => Syncing::Always,
         (_, Some(nanoseconds)) => Syncing::Every(Duration::from_nanos(nanoseconds)),

@@ -1,7 +1,7 @@
 //! Streams, subjects and partitions.
 //!
-//! A service domain has a stream; a topic's messages lie in it under `TOPIC.pK`, where K is the
-//! partition of the message's key, or the partition that its tenant has for itself.
+//! A service domain has a stream. The messages of a topic are in it under `TOPIC.pK`, where K is the
+//! partition of the message's key, or the tenant's own partition.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,7 +19,7 @@ use super::{NatsOptions, setup, unavailable};
 pub(super) const MOST: u32 = 1 << 12;
 pub(super) const PARTITIONS: &str = "chapar-partitions";
 pub(super) const OWN: &str = "chapar-own-partitions";
-/// The system that a stream was made for.
+/// The metadata key with the system that a stream belongs to.
 pub(super) const SYSTEM: &str = "chapar-system";
 
 /// A stream and the part of the subject space that it holds.
@@ -29,12 +29,12 @@ pub(super) struct Domain {
     pub(super) subjects: String,
 }
 
-/// The domain of a topic: its first segment, or the second behind the system's prefix.
+/// The domain of a topic: its first segment, or the second one after the system's prefix.
 pub(super) fn domain(topic: &str, prefix: Option<&str>) -> Result<Domain, TransportError> {
     let refused = |what: &str| TransportError::Refused(format!("the topic {topic:?} {what}"));
     let odd = |c: char| c.is_whitespace() || c.is_control() || c == '*' || c == '>';
     if topic.contains(odd) || topic.split('.').any(str::is_empty) {
-        return Err(refused("is no NATS subject"));
+        return Err(refused("is not a NATS subject"));
     }
     let inner = prefix.and_then(|prefix| topic.strip_prefix(prefix)?.strip_prefix('.'));
     let name = inner.unwrap_or(topic).split('.').next().unwrap_or_default();
@@ -52,7 +52,7 @@ pub(super) fn partition(message: &Outgoing, options: &NatsOptions) -> u32 {
     if let Some(own) = options.own_partitions.get(&message.tenant) {
         return *own;
     }
-    // The hash of `sql:`, so that a key has one home whichever transport carries it.
+    // The same hash as in the SQL transport, so that a key has the same partition in both.
     let hash = match &message.key {
         Some(key) => Sha256::digest(key.as_bytes()),
         None => Sha256::digest(message.id.to_string().as_bytes()),
@@ -70,19 +70,19 @@ pub(super) fn parse(subject: &str) -> Option<(&str, u32)> {
     Some((topic, partition.parse().ok()?))
 }
 
-/// The number of a stream's partition among all streams. Streams are told apart by a hash of
-/// their names; a subscription refuses two that have the same. It fits into a signed column,
-/// where dead letters keep it.
+/// The number of a stream's partition among all streams: a hash of the stream's name, and the
+/// partition. A subscription refuses two streams with the same hash. It fits into the signed column
+/// in which dead letters store it.
 pub(super) fn code(stream: &str, partition: u32) -> u32 {
     let hash = Sha256::digest(stream.as_bytes());
     let hash = u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]);
     ((hash >> 1) / MOST * MOST) | partition
 }
 
-/// A stream is there, holds what it should, and these are its partitions.
+/// Ensures that a stream exists as specified; returns its partitions.
 ///
-/// What can be changed without losing a message is changed: subjects and partitions are added,
-/// times are made longer. Anything else is somebody's decision.
+/// Only changes that lose no message are made: subjects and partitions are added, retention is
+/// extended. Anything else is left to the operator.
 pub(super) async fn ensure(
     context: &Context,
     domain: &Domain,
@@ -103,7 +103,7 @@ pub(super) async fn ensure(
     if !merged.subjects.contains(&domain.subjects) {
         merged.subjects.push(domain.subjects.clone());
     }
-    // A default is for streams that nobody gave a time.
+    // The default applies only to new streams.
     if retention.is_some() {
         merged.max_age = longer(found.max_age, wanted.max_age);
     }
@@ -111,7 +111,7 @@ pub(super) async fn ensure(
     merged.duplicate_window = found.duplicate_window.max(window).min(nonzero(merged.max_age));
     if merged != found {
         let stream = &domain.stream;
-        info!(stream, "the stream gets more subjects, partitions or time");
+        info!(stream, "stream extended: subjects, partitions or retention");
         context
             .update_stream(&merged)
             .await
@@ -138,14 +138,14 @@ pub(super) fn config(domain: &Domain, max_age: Duration, options: &NatsOptions) 
     }
 }
 
-/// The stream that holds what one service may read, and nothing else: a server cannot tell one
-/// consumer of a stream from another, but it can tell streams apart.
+/// The stream with everything that one service may read, and nothing else: a NATS server grants
+/// rights by stream and not by consumer.
 pub(super) fn inbound(service: &str) -> String {
     format!("IN_{}", capitals(service))
 }
 
-/// That stream as it is created: copied by the server from the streams of the topics, which
-/// keeps the order that each of them has.
+/// That stream as it is created: the server copies it from the streams of the topics and keeps the
+/// order of each.
 pub(super) fn inbound_config(
     service: &str,
     topics: &BTreeMap<String, BTreeSet<String>>,
@@ -169,7 +169,7 @@ pub(super) fn inbound_config(
     }
 }
 
-/// The topics that a stream gets from others.
+/// The topics that a stream copies from others.
 pub(super) fn brought(found: &stream::Config) -> BTreeSet<String> {
     let sources = found.sources.iter().flatten();
     let transforms = sources.flat_map(|source| &source.subject_transforms);
@@ -179,7 +179,7 @@ pub(super) fn brought(found: &stream::Config) -> BTreeSet<String> {
     transforms.map(topic).collect()
 }
 
-/// A stream that somebody else has made.
+/// A stream that must exist.
 pub(super) async fn existing(
     context: &Context,
     stream: &str,
@@ -193,7 +193,7 @@ pub(super) async fn existing(
     Ok(found.cached_info().config.clone())
 }
 
-/// The partitions of a stream that must be as they are asked for.
+/// The partitions of a stream, which must match the options.
 pub(super) fn partitions_of(
     found: &stream::Config,
     options: &NatsOptions,
@@ -202,7 +202,7 @@ pub(super) fn partitions_of(
     Ok((0..options.partitions).chain(own_of(found)).collect())
 }
 
-/// A stream that is there must agree in what cannot be changed afterwards.
+/// Checks the settings of an existing stream that cannot be changed.
 fn check(found: &stream::Config, options: &NatsOptions) -> Result<stream::Config, TransportError> {
     let partitions = found.metadata.get(PARTITIONS).map_or("none", String::as_str).to_owned();
     let settings = [
@@ -228,7 +228,7 @@ fn nonzero(time: Duration) -> Duration {
     if time.is_zero() { Duration::MAX } else { time }
 }
 
-/// Zero stands for ever.
+/// The longer of two retentions, where zero means unlimited.
 fn longer(a: Duration, b: Duration) -> Duration {
     if a.is_zero() || b.is_zero() { Duration::ZERO } else { a.max(b) }
 }
@@ -244,7 +244,7 @@ pub(super) fn own_partitions(own: &BTreeSet<u32>) -> [(String, String); 1] {
     [(OWN.to_owned(), own.join(","))]
 }
 
-/// The partitions of a stream that is there.
+/// The partitions of an existing stream.
 pub(super) fn partitions_found(found: &stream::Info) -> BTreeSet<u32> {
     let count = found.config.metadata.get(PARTITIONS).and_then(|count| count.parse().ok());
     (0..count.unwrap_or(0)).chain(own_of(&found.config)).collect()

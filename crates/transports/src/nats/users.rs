@@ -1,4 +1,4 @@
-//! A server's accounts, users and streams as files, out of the same catalog.
+//! A server's accounts, users and streams as files, generated from the catalog.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -8,8 +8,8 @@ use chapar_core::port::{Topology, TransportError};
 use super::topology::{domain, inbound};
 use super::{NatsOptions, inbox_of, plan, safe, setup};
 
-/// What a server needs so that each service has its own rights and no others: `accounts.conf` to
-/// be included by its configuration, and the streams as `nats stream add --config` reads them.
+/// The files that give each service its own rights and no others: `accounts.conf`, to be included by
+/// the server's configuration, and the streams as `nats stream add --config` reads them.
 ///
 /// The rights are those of [`NatsOptions::service`]; [`NatsOptions::isolated`] is taken as set.
 pub fn setup_files(
@@ -30,7 +30,7 @@ pub fn setup_files(
     Ok(files)
 }
 
-/// What a user may do.
+/// The rights of a user.
 #[derive(Default)]
 struct Rights {
     publish: BTreeSet<String>,

@@ -1,8 +1,8 @@
 //! A message as NATS carries it.
 //!
-//! Headers go as NATS headers, so that consumers in any language read them. Those that NATS
-//! cannot carry to the letter (line breaks, blanks around a value, names with a colon, names of
-//! NATS itself or ours) go together as JSON in `Chapar-Headers`.
+//! Headers become NATS headers, so that consumers in any language can read them. Those that NATS
+//! cannot carry unchanged (line breaks, blanks around a value, names with a colon, reserved names)
+//! go together as JSON in `Chapar-Headers`.
 
 use chapar_core::Headers;
 use std::borrow::Cow;
@@ -64,7 +64,7 @@ pub(super) fn decode(map: Option<&HeaderMap>) -> (Headers, Option<String>) {
             }
         }
     }
-    // The map has no order of its own; deliveries of one message should look the same.
+    // The map has no order; sort, so that deliveries of one message are equal.
     headers.sort_by(|(a, _), (b, _)| a.cmp(b));
     (headers.into_iter().collect(), key)
 }
@@ -101,7 +101,7 @@ fn is_plain_name(name: &str) -> bool {
 }
 
 fn is_plain_value(value: &str) -> bool {
-    // Nearly all of them are ASCII, which is told faster byte by byte.
+    // Nearly all of them are ASCII, which is checked faster byte by byte.
     match value.as_bytes() {
         [] => false,
         [b' ', ..] | [.., b' '] => false,

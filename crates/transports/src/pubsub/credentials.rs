@@ -1,4 +1,4 @@
-//! Who we are to Google. What is in a file of credentials is never in a message.
+//! Google credentials. The content of a credentials file never appears in an error or log.
 
 use chapar_core::port::TransportError;
 use google_cloud_auth::credentials::{
@@ -12,10 +12,10 @@ use super::url::Address;
 /// Where Google's clients look for a file.
 const VARIABLE: &str = "GOOGLE_APPLICATION_CREDENTIALS";
 
-/// The credentials for an address, and whom they stand for.
+/// The credentials for an address, and the identity that they belong to.
 pub(super) fn find(address: &Address) -> Result<(Credentials, String), TransportError> {
     if address.emulator {
-        return Ok((anonymous::Builder::new().build(), "nobody".into()));
+        return Ok((anonymous::Builder::new().build(), "no identity (emulator)".into()));
     }
     let variable = std::env::var(VARIABLE).ok().filter(|file| !file.is_empty());
     match (&address.credentials, variable) {
@@ -36,9 +36,9 @@ pub(super) fn find(address: &Address) -> Result<(Credentials, String), Transport
 fn read(setting: &str, file: &str) -> Result<(Credentials, String), TransportError> {
     let text = std::fs::read_to_string(file)
         .map_err(|error| setup(format!("{setting}={file} cannot be read: {error}")))?;
-    // The error of the parser could quote the file.
+    // Leave out the parser's error, which could quote the file.
     let json: Value = serde_json::from_str(&text)
-        .map_err(|_| setup(format!("{setting}={file} is no JSON; download the key again")))?;
+        .map_err(|_| setup(format!("{setting}={file} is not JSON; download the key again")))?;
     let kind = json["type"].as_str().unwrap_or("none").to_owned();
     let email = json["client_email"].as_str().map(str::to_owned);
     let built = match kind.as_str() {
@@ -52,8 +52,9 @@ fn read(setting: &str, file: &str) -> Result<(Credentials, String), TransportErr
             )));
         }
     };
-    let built = built
-        .map_err(|_| setup(format!("{setting}={file} is no complete {kind}; download it again")))?;
+    let built = built.map_err(|_| {
+        setup(format!("{setting}={file} is not a complete {kind}; download it again"))
+    })?;
     Ok((built, email.unwrap_or_else(|| format!("{setting}={file}"))))
 }
 
@@ -76,9 +77,9 @@ mod tests {
     #[test]
     fn a_wrong_file_is_named_and_not_quoted() {
         assert!(said(None).contains("cannot be read"));
-        assert!(said(Some("s3cret")).contains("no JSON"));
+        assert!(said(Some("s3cret")).contains("not JSON"));
         assert!(said(Some("{\"private_key\": \"s3cret\"}")).contains("service_account"));
         let half = "{\"type\": \"service_account\", \"private_key\": \"s3cret\"}";
-        assert!(said(Some(half)).contains("no complete service_account"));
+        assert!(said(Some(half)).contains("not a complete service_account"));
     }
 }

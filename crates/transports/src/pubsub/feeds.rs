@@ -1,21 +1,25 @@
-//! What feeds one process's part of a subscription: its pulls, its leases, its acknowledgements.
+//! Pulling, leases and acknowledgements of one process's part of a subscription.
 //!
 //! # Why one process at a time
 //! The service gives the messages of a key to one process until they are acknowledged, handed
-//! back, or their lease is over. The keeper extends the lease of everything that is held, and
-//! goes by the moment at which it *asked*: what it holds is delivered, extended and acknowledged
-//! only for one lease from there. The service counts from when it *heard*, which is later. So a
-//! process that was frozen or cut off has let go before the service gives the messages to
-//! another. It pulls when its consumer asks, instead of keeping a stream open: the service would
-//! go on sending into the stream of a process that is frozen.
+//! back, or their lease expires. The keeper extends the lease of everything that is held. A process
+//! delivers, extends and acknowledges only for one lease from the moment at which it *asked* for the
+//! extension; the service counts from when it *received* the request, which is later. So a process
+//! that was frozen or disconnected has stopped before the service gives the messages to another. It
+//! pulls on demand and does not use a streaming pull: the service would go on sending into the
+//! stream of a frozen process.
+//!
+//! Partition ownership as in [`chapar_core::machine::ownership`] does not apply: the service has no
+//! partitions and assigns keys by itself. Only the rule of the lease and the epoch (here: the
+//! generation of a feed) is the same.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use chapar_core::machine::flight::Stale;
-use chapar_core::port::{Delivery, Handle, SubscriptionSpec, Token, TransportError};
+use chapar_core::machine::flight::{Stale, Taken};
+use chapar_core::port::{AckToken, Delivery, SubscriptionSpec, Tracking, TransportError};
 use futures_util::future::join_all;
 use jiff::Timestamp;
 use tokio::sync::{Notify, watch};
@@ -27,17 +31,17 @@ use super::held::{Arrival, Held};
 use super::publish::position;
 use super::{PubSub, fingerprint, lock, topology, wire};
 
-/// A connection takes a hundred calls at a time.
+/// An HTTP/2 connection allows a hundred calls at a time.
 pub(super) const FEEDS_PER_LINE: usize = 50;
 /// The most messages of one pull.
 const MOST_PULLED: usize = 1000;
-/// After an error.
+/// The pause after an error.
 const PAUSE: Duration = Duration::from_millis(200);
-/// Between two questions to the emulator while there is nothing: at first, and at most.
+/// The pause between two pulls from the emulator that return nothing: at first, and at most.
 const IDLE: [Duration; 2] = [Duration::from_millis(5), Duration::from_millis(150)];
-/// A consumer that has just taken messages will ask for more.
+/// For this long after a fetch, another fetch is expected.
 const SOON: Duration = Duration::from_millis(100);
-/// The shortest lease that there is.
+/// The shortest lease that the service allows.
 const SHORTEST: Duration = Duration::from_secs(1);
 /// How long a closing subscription waits for the answer to its last pull.
 const LAST_PULL: Duration = Duration::from_millis(300);
@@ -54,7 +58,7 @@ pub(super) struct Inner {
     pub(super) state: Mutex<State>,
     pub(super) arrived: Notify,
     pub(super) room: Notify,
-    /// How many wait for messages, and that there is one more.
+    /// How many fetches wait for messages.
     pub(super) wanted: AtomicUsize,
     /// When messages were last taken.
     pub(super) taken: Mutex<Option<Duration>>,
@@ -66,13 +70,13 @@ pub(super) struct Inner {
 pub(super) struct Feed {
     pub(super) path: String,
     pub(super) topic: String,
-    /// Its partition, as positions have it.
+    /// Its partition number in positions.
     pub(super) number: u32,
-    /// For dead letters: the subscription they must come from.
+    /// For a feed of dead letters: the subscription that they must come from.
     pub(super) dead_letters_of: Option<String>,
-    /// The service itself gives what is pulled for as long as our lease, as far as we know.
+    /// The acknowledgement deadline of the service is known to be our lease.
     pub(super) leased: bool,
-    /// Acknowledging and extending take turns, so that neither names what the other has ended.
+    /// Held while acknowledging or extending, so that neither uses ids that the other has ended.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
 
@@ -83,15 +87,15 @@ pub(super) struct State {
 
 pub(super) struct Part {
     pub(super) held: Held,
-    /// Counts how often everything was lost; deliveries of an earlier count are over.
+    /// Raised when everything that is held was lost; deliveries of an earlier one have expired.
     pub(super) generation: u64,
-    /// The lease of what is held is certain until then.
+    /// Until when the lease of what is held is certain.
     pub(super) until: Duration,
-    /// From when on the lease counts of the first that came since all was last extended.
+    /// When the lease began of the first message that arrived since the last extension.
     pub(super) since: Option<Duration>,
 }
 
-/// Extends leases and repeats acknowledgements for as long as the subscription lives.
+/// Extends leases and retries acknowledgements until the subscription is closed.
 pub(super) async fn keeper(inner: Arc<Inner>) {
     let mut closed = inner.closed.subscribe();
     while !*closed.borrow_and_update() {
@@ -100,13 +104,13 @@ pub(super) async fn keeper(inner: Arc<Inner>) {
     }
 }
 
-/// Pulls from a topic, and now and then from its dead letters: what the service has given up on
-/// takes the usual road once more, and is applied or ends in our dead letters.
+/// Pulls from a topic, and periodically from its dead-letter topic: a message that the service gave
+/// up is consumed like any other, and is applied or becomes one of our dead letters.
 pub(super) async fn pump(inner: Arc<Inner>, index: usize) {
     let feed = &inner.feeds[index];
     let mut closed = inner.closed.subscribe();
     let mut idle = IDLE[0];
-    // What has been pulled, and is not put where `fetch` finds it; and when it was asked for.
+    // Pulled messages that are not yet available to `fetch`, and when they were requested.
     let (mut fresh, mut asked_at) = (Vec::<Received>::new(), Duration::ZERO);
     while !*closed.borrow_and_update() {
         let (asked, freed) = (inner.asked.notified(), inner.room.notified());
@@ -125,7 +129,7 @@ pub(super) async fn pump(inner: Arc<Inner>, index: usize) {
             }
             continue;
         }
-        // The emulator does not notice that a call is given up, and would answer it with messages.
+        // The emulator does not notice a cancelled call, and would answer it with messages.
         let at_once = inner.pubsub.0.address.emulator || feed.dead_letters_of.is_some();
         let pull = async {
             let mut pull = std::pin::pin!(inner.line(index).pull(&feed.path, room, at_once));
@@ -137,16 +141,16 @@ pub(super) async fn pump(inner: Arc<Inner>, index: usize) {
                 }
             }
         };
-        // Nothing of a key is pulled while an earlier message of it is open, so what comes now
-        // cannot overtake.
+        // The service sends nothing of a key while an earlier message of it is outstanding, so
+        // this pull cannot overtake the messages that are being added.
         let taking = inner.take_in(index, std::mem::take(&mut fresh), asked_at);
         asked_at = inner.started.elapsed();
         let (pulled, ()) = tokio::join!(pull, taking);
         let pause = match pulled {
             Ok(messages) => {
                 idle = if messages.is_empty() { (idle * 2).min(IDLE[1]) } else { IDLE[0] };
-                // The emulator has given all that it can before something is acknowledged, and to
-                // ask it at once would only hold up the acknowledgement.
+                // The emulator has no more before something is acknowledged; pulling again right
+                // away would only delay the acknowledgement.
                 let all = messages.len() < usize::try_from(room).unwrap_or(0);
                 let at_leisure = at_once && (all || !feed.leased);
                 let pause = match (&feed.dead_letters_of, at_leisure) {
@@ -168,7 +172,7 @@ pub(super) async fn pump(inner: Arc<Inner>, index: usize) {
         if !pause.is_zero() {
             tokio::select! {
                 () = tokio::time::sleep(pause) => {}
-                // With what was done, a key may be free whose messages had to wait.
+                // An acknowledgement may have made further messages of its key available.
                 () = freed, if feed.leased && inner.is_wanted(feed) => {}
                 _ = closed.changed() => {}
             }
@@ -178,9 +182,9 @@ pub(super) async fn pump(inner: Arc<Inner>, index: usize) {
 }
 
 impl Inner {
-    /// Somebody waits for messages, or is about to. Where the service's deadline is longer than
-    /// our lease, nothing is pulled ahead: should this process freeze before it has seen the
-    /// answer, it would be waited for that much longer.
+    /// Whether a fetch waits for messages, or is expected soon. Where the deadline of the service is
+    /// longer than our lease, nothing is pulled ahead: if this process froze before the answer,
+    /// the messages would be blocked for that longer time.
     fn is_wanted(&self, feed: &Feed) -> bool {
         let soon = || lock(&self.taken).is_some_and(|at| self.started.elapsed() < at + SOON);
         self.wanted.load(Ordering::Relaxed) > 0 || (feed.leased && soon())
@@ -190,7 +194,7 @@ impl Inner {
         &self.lines[index / FEEDS_PER_LINE]
     }
 
-    /// How many more messages a feed may hold, with so many that are about to come.
+    /// How many more messages a feed may hold, besides those that were pulled.
     fn room_of(&self, index: usize, coming: usize) -> i32 {
         let held = lock(&self.state).feeds[index].held.len() + coming;
         let room = self.spec.max_in_flight.saturating_sub(held).min(MOST_PULLED);
@@ -199,16 +203,16 @@ impl Inner {
 
     async fn trouble(&self, index: usize, status: &Status) {
         let path = &self.feeds[index].path;
-        debug!(subscription = path, %status, "pulling has failed");
+        debug!(subscription = path, %status, "pull failed; retrying");
         if status.code() == Code::NotFound
             && let Err(error) = self.pubsub.ensure_consumer(&self.spec).await
         {
-            warn!(subscription = path, %error, "the subscription is gone");
+            warn!(subscription = path, %error, "subscription not found and cannot be created");
         }
     }
 
-    /// Puts messages where `fetch` finds them, once their lease is certain. Where it is not, they
-    /// come again.
+    /// Makes messages available to `fetch`, once their lease is certain. Otherwise they are handed
+    /// back and delivered again.
     async fn take_in(&self, index: usize, messages: Vec<Received>, pulled: Duration) {
         let (feed, line) = (&self.feeds[index], self.line(index));
         let (ours, others): (Vec<Received>, Vec<Received>) =
@@ -217,7 +221,7 @@ impl Inner {
             received.iter().map(|received| received.ack_id.clone()).collect()
         };
         if !others.is_empty() {
-            // The service filters them out; the emulator does not.
+            // The service applies the filter of the subscription; the emulator does not.
             let _ = line.acknowledge(&feed.path, &ids(&others)).await;
         }
         if ours.is_empty() {
@@ -225,10 +229,14 @@ impl Inner {
         }
         let mut asked = self.started.elapsed();
         if feed.leased && asked < pulled + self.lease / 3 {
-            // The answer came at once: the service's own lease is as good as an extension.
+            // The answer was fast: the deadline of the service itself is sufficient.
             asked = pulled;
         } else if let Err(denied) = line.extend(&feed.path, &ids(&ours), self.lease).await {
-            debug!(subscription = feed.path, ?denied, "messages came too late");
+            debug!(
+                subscription = feed.path,
+                ?denied,
+                "lease of pulled messages expired; handing them back"
+            );
             self.hand_back(index, &ids(&ours)).await;
             return;
         }
@@ -247,7 +255,7 @@ impl Inner {
         }
     }
 
-    /// Starts the lease of everything in a feed anew, or gives it up.
+    /// Extends the lease of everything in a feed, or gives it up.
     async fn keep(&self, index: usize) {
         let feed = &self.feeds[index];
         let turn = feed.turn.lock().await;
@@ -271,19 +279,19 @@ impl Inner {
                 let mut state = lock(&self.state);
                 let part = &mut state.feeds[index];
                 if part.generation == generation {
-                    // What came while we asked has the lease that it came with.
+                    // Messages that arrived meanwhile have the lease that they came with.
                     part.until = part.since.map_or(asked, |since| since.min(asked)) + self.lease;
                 }
             }
             Err(Denied::Gone) => return self.lose(index, generation).await,
             Err(Denied::Later(error)) => {
-                debug!(subscription = feed.path, %error, "the lease is not extended");
+                debug!(subscription = feed.path, %error, "cannot extend the lease; retrying");
             }
         }
         let _ = self.settle(index).await;
     }
 
-    /// Something that we had may be with somebody else: nothing of the feed is ours any more.
+    /// The lease of a message was lost to another process: everything of the feed is given up.
     async fn lose(&self, index: usize, generation: u64) {
         let feed = &self.feeds[index];
         let ids = {
@@ -297,18 +305,18 @@ impl Inner {
             part.held.clear();
             ids
         };
-        debug!(subscription = feed.path, messages = ids.len(), "the lease is lost");
+        debug!(subscription = feed.path, messages = ids.len(), "lease lost");
         self.hand_back(index, &ids).await;
     }
 
-    /// Lets others have messages now. The emulator puts what is handed back behind its followers;
-    /// what is let go it keeps in order.
+    /// Makes messages available to other processes. The emulator reorders messages that are handed
+    /// back, but not those whose lease expires.
     async fn hand_back(&self, index: usize, ids: &[String]) {
         let lease = if self.pubsub.0.address.emulator { SHORTEST } else { Duration::ZERO };
         let _ = self.line(index).extend(&self.feeds[index].path, ids, lease).await;
     }
 
-    /// Tells the service what is done, and waits for its word.
+    /// Acknowledges what is done, and waits for the answer of the service.
     pub(super) async fn settle(&self, index: usize) -> Result<(), TransportError> {
         let feed = &self.feeds[index];
         let turn = feed.turn.lock().await;
@@ -337,13 +345,19 @@ impl Inner {
         }
     }
 
-    pub(super) fn poll(&self, max: usize) -> (Vec<Delivery>, Option<Duration>) {
+    /// Takes what can be delivered now: by `take`, from each feed, given how many more there may
+    /// be. Returns also when more may be due.
+    pub(super) fn poll(
+        &self,
+        max: usize,
+        take: impl Fn(&mut Held, usize, Duration) -> Vec<Taken<Delivery>>,
+    ) -> (Vec<Delivery>, Option<Duration>) {
         let now = self.started.elapsed();
         let mut state = lock(&self.state);
         let held: usize = state.feeds.iter().map(|part| part.held.in_flight()).sum();
         let mut room = max.min(self.spec.max_in_flight.saturating_sub(held));
         let (mut deliveries, mut due) = (Vec::new(), None::<Duration>);
-        // Another topic comes first each time, so that none starves the others.
+        // Start with another topic each time, so that none starves the others.
         state.turn = state.turn.wrapping_add(1);
         let (skip, count) = (state.turn, state.feeds.len());
         for index in (0..count).map(|index| (index + skip) % count) {
@@ -351,16 +365,12 @@ impl Inner {
             if part.held.is_empty() || now >= part.until {
                 continue;
             }
-            let taken = match max {
-                0 => part.held.take_oldest(now).into_iter().collect(),
-                _ => part.held.take(room, now),
-            };
-            for taken in taken {
+            for taken in take(&mut part.held, room, now) {
                 let mut delivery = taken.item;
-                let epoch = i64::try_from(part.generation).unwrap_or(i64::MAX);
                 let (number, attempt) = (taken.offset, taken.attempt);
-                delivery.token.handle = Some(Handle { epoch, number, attempt });
-                delivery.attempt += taken.attempt;
+                let tracking = Tracking { epoch: part.generation, number, attempt };
+                delivery.token = AckToken::of(delivery.token.position, tracking);
+                delivery.attempt += attempt;
                 deliveries.push(delivery);
                 room = room.saturating_sub(1);
             }
@@ -369,26 +379,26 @@ impl Inner {
         (deliveries, due)
     }
 
-    /// Does something with the message that a token belongs to; returns its feed.
+    /// Applies `act` to the feed of a delivery, if the delivery is valid; returns the feed's index.
     pub(super) fn with(
         &self,
-        token: &Token,
+        token: &AckToken,
         act: impl FnOnce(&mut Held, u64, u32) -> Result<(), Stale>,
     ) -> Result<usize, TransportError> {
         let index = self.by_number.get(&token.position.partition).copied();
         let index = index.ok_or(TransportError::Expired)?;
-        let (generation, number, attempt) = parse(token).ok_or(TransportError::Expired)?;
+        let Tracking { epoch, number, attempt } = token.tracking()?;
         let mut state = lock(&self.state);
         let part = &mut state.feeds[index];
         let over = !part.held.is_empty() && self.started.elapsed() >= part.until;
-        if part.generation != generation || over {
+        if part.generation != epoch || over {
             return Err(TransportError::Expired);
         }
         act(&mut part.held, number, attempt).map_err(|Stale| TransportError::Expired)?;
         Ok(index)
     }
 
-    /// Hands everything back, and returns when others can have it.
+    /// Hands everything back, and returns when other processes can get it.
     pub(super) async fn leave(&self) {
         let empty = lock(&self.state).feeds.iter().all(|part| part.held.is_empty());
         join_all((0..self.feeds.len()).map(|index| async move {
@@ -422,21 +432,16 @@ impl Feed {
             ack_id: received.ack_id,
             event,
             delivery: Delivery {
-                token: Token { position: place, handle: None },
+                token: AckToken::unacknowledgeable(place),
                 topic: self.topic.clone(),
                 key,
                 headers,
                 body: message.data,
-                // Deliveries before this one, as far as the service counts.
+                // The number of earlier deliveries that the service counted.
                 attempt: u32::try_from(received.attempt.max(1) - 1).unwrap_or(0),
                 published_at: published_at.unwrap_or(Timestamp::UNIX_EPOCH),
             },
             message: message.id,
         })
     }
-}
-
-fn parse(token: &Token) -> Option<(u64, u64, u32)> {
-    let Handle { epoch, number, attempt } = token.handle?;
-    Some((u64::try_from(epoch).ok()?, number, attempt))
 }

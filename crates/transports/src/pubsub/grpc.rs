@@ -20,9 +20,9 @@ use super::lock;
 
 /// The most ids in one request, which may have 512 KiB.
 const MOST_IDS: usize = 1000;
-/// Longer than the service lets a pull wait. That the connection is gone is found by pings.
+/// Longer than the service lets a pull wait. Pings detect a dead connection.
 const LONG_POLL: Duration = Duration::from_secs(100);
-/// Pub/Sub takes 10 MB; an answer may hold several messages.
+/// A message may have 10 MB, and an answer several messages.
 const MOST_BYTES: usize = 64 << 20;
 
 #[derive(Clone, PartialEq, prost::Message)]
@@ -112,18 +112,18 @@ struct ErrorInfo {
 /// Why ids were not acknowledged or extended.
 #[derive(Debug)]
 pub(super) enum Denied {
-    /// Some of them are not ours any more.
+    /// The lease of some of them has expired.
     Gone,
-    /// It may work later.
+    /// A retryable error.
     Later(TransportError),
 }
 
-/// A connection that is opened when it is used, and can be given up for a new one: behind a
-/// network that swallows everything, the old one may look alive for minutes.
+/// A connection that is opened on first use, and can be replaced: when a network drops all packets,
+/// the old one may look alive for minutes.
 #[derive(Debug)]
 pub(super) struct Line {
     endpoint: Endpoint,
-    /// The connection, and how many there were before it.
+    /// The connection and its number.
     channel: Mutex<(u64, Channel)>,
     credentials: Credentials,
     timeout: Duration,
@@ -135,7 +135,7 @@ impl Line {
         Line { endpoint, channel, credentials, timeout }
     }
 
-    /// Gives up the connection of this number, unless another call has done so before.
+    /// Drops the connection with this number, unless another call has already.
     fn renew(&self, number: u64) {
         let mut channel = lock(&self.channel);
         if channel.0 == number {
@@ -157,7 +157,7 @@ impl Line {
         Ok(published.ids)
     }
 
-    /// At most `max` messages: at once, or as soon as there are some.
+    /// Pulls at most `max` messages: returns immediately, or as soon as there are some.
     pub(super) async fn pull(
         &self,
         subscription: &str,
@@ -189,7 +189,7 @@ impl Line {
         Ok(())
     }
 
-    /// Starts the lease of messages anew; a lease of zero hands them back.
+    /// Extends the lease of messages; a lease of zero hands them back.
     pub(super) async fn extend(
         &self,
         subscription: &str,
@@ -267,7 +267,7 @@ impl Line {
     }
 }
 
-/// It may work later, and what the service said.
+/// A retryable error with the status of the service.
 pub(super) fn later(status: &Status) -> TransportError {
     let code = status.code();
     let text = match status.message() {
@@ -277,8 +277,8 @@ pub(super) fn later(status: &Status) -> TransportError {
     TransportError::Unavailable(text)
 }
 
-/// Whether the service has given a message to somebody else. With exactly-once delivery it names
-/// the ids; without, it says nothing of the kind.
+/// Whether the lease of a message has expired. The service reports that only with exactly-once
+/// delivery, where it names the ids.
 fn is_gone(status: &Status) -> bool {
     let details = RpcStatus::decode(status.details()).unwrap_or_default().details;
     let infos = details.iter().filter_map(|any| ErrorInfo::decode(any.value.as_slice()).ok());
@@ -287,7 +287,7 @@ fn is_gone(status: &Status) -> bool {
     permanent || status.code() == Code::InvalidArgument
 }
 
-/// What the service finds its way by.
+/// The routing header of a request.
 fn route(subscription: &str) -> String {
     format!("subscription={subscription}")
 }

@@ -1,8 +1,8 @@
 //! What this process holds of one Pub/Sub subscription.
 //!
-//! The service keeps the order of a key, and takes acknowledgements of a key only in that order.
-//! So a message that is dealt with before an earlier one of its key waits here, and what is
-//! handed back or late comes again from here, followers behind it.
+//! The service delivers a key in order, and accepts acknowledgements of a key only in that order.
+//! So the acknowledgement of a message waits here for those before it in its key. A message that is
+//! handed back or late is delivered again from here, and the followers of its key after it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
@@ -13,11 +13,11 @@ use chapar_core::port::Delivery;
 use super::MOST_KNOWN;
 use crate::recent::Recent;
 
-/// A message as it has come from the service.
+/// A message as the service delivered it.
 #[derive(Debug, Clone)]
 pub(super) struct Arrival {
     pub(super) ack_id: String,
-    /// The service's name for the message.
+    /// The message id of the service.
     pub(super) message: String,
     /// A fingerprint of the event in it.
     pub(super) event: Option<u128>,
@@ -28,11 +28,12 @@ pub(super) struct Arrival {
 pub(super) struct Held {
     deadline: Duration,
     flight: Flight<Delivery>,
-    /// Numbers messages as they come, which within a key is their order.
+    /// The number of the last message; messages are numbered by arrival, which within a key is
+    /// their order.
     last: u64,
     entries: BTreeMap<u64, Entry>,
     by_message: HashMap<String, u64>,
-    /// Events that were seen, with the first message that had them.
+    /// Fingerprints of events that were seen, with the first message of each.
     events: Recent<u128, String>,
 }
 
@@ -41,7 +42,7 @@ struct Entry {
     ack_id: String,
     message: String,
     key: Option<String>,
-    /// Dealt with, and the service does not know yet.
+    /// Acknowledged by the consumer, and not yet to the service.
     done: bool,
 }
 
@@ -57,9 +58,9 @@ impl Held {
         }
     }
 
-    /// Takes a message in; returns whether it is known to be done.
+    /// Adds a message; returns whether it can be acknowledged right away.
     pub(super) fn arrive(&mut self, arrival: Arrival) -> bool {
-        // Sent once more while we have it: only its name for acknowledging is new.
+        // Delivered again by the service while it is held: only the ack id is new.
         if let Some(entry) =
             self.by_message.get(&arrival.message).and_then(|number| self.entries.get_mut(number))
         {
@@ -111,15 +112,12 @@ impl Held {
         self.flight.nack(number, attempt, until)
     }
 
-    pub(super) fn extend(&mut self, number: u64, attempt: u32, now: Duration) -> Result<(), Stale> {
-        self.flight.extend(number, attempt, now)
-    }
-
     pub(super) fn extend_all(&mut self, now: Duration) {
         self.flight.extend_all(now);
     }
 
-    /// What the service may be told now: of each key what is done before the first that is not.
+    /// What can be acknowledged to the service: of each key, what is done before the first message
+    /// that is not.
     pub(super) fn settleable(&self) -> (Vec<u64>, Vec<String>) {
         let mut open: HashSet<&str> = HashSet::new();
         let (mut numbers, mut ack_ids) = (Vec::new(), Vec::new());
@@ -137,7 +135,7 @@ impl Held {
         (numbers, ack_ids)
     }
 
-    /// The service has been told.
+    /// The service accepted the acknowledgements.
     pub(super) fn settled(&mut self, numbers: &[u64]) {
         for number in numbers {
             if let Some(entry) = self.entries.remove(number) {
@@ -146,7 +144,7 @@ impl Held {
         }
     }
 
-    /// All that the service counts as ours.
+    /// The ack ids of everything that is leased.
     pub(super) fn ack_ids(&self) -> Vec<String> {
         self.entries.values().map(|entry| entry.ack_id.clone()).collect()
     }
@@ -159,7 +157,7 @@ impl Held {
         self.entries.is_empty()
     }
 
-    /// Nothing of it is ours any more.
+    /// Drops everything: the leases are lost.
     pub(super) fn clear(&mut self) {
         self.entries.clear();
         self.by_message.clear();
@@ -169,7 +167,7 @@ impl Held {
 
 #[cfg(test)]
 mod tests {
-    use chapar_core::port::{Position, Token};
+    use chapar_core::port::{AckToken, Position};
     use jiff::Timestamp;
 
     use super::*;
@@ -183,7 +181,7 @@ mod tests {
             message: message.into(),
             event: Some(event),
             delivery: Delivery {
-                token: Token { position, handle: None },
+                token: AckToken::unacknowledgeable(position),
                 topic: "t".into(),
                 key: key.map(str::to_owned),
                 headers: Default::default(),

@@ -2,19 +2,18 @@
 //!
 //! * A topic per subject, with the subject as its name; the key of a message is its ordering key.
 //! * A subscription per consumer and topic, with ordering, exactly-once delivery, retained
-//!   messages, a retry policy, and a dead-letter topic as a backstop: what the service gives up
-//!   on is read from there and takes the usual road once more.
+//!   messages, a retry policy, and a dead-letter topic as a backstop: a message that the service
+//!   gives up is read from there and consumed like any other.
 //! * The service gives a key to one process at a time, under leases that this process extends
-//!   and watches; see `feeds.rs`. What is handed back or late is delivered again from
-//!   memory, followers of its key behind it.
-//! * Pub/Sub does not know an event that is published twice. A process that publishes remembers
-//!   what it has published, and one that reads what it has seen, for
-//!   [`PubSubOptions::duplicate_window`]; beyond that there is the inbox.
+//!   and watches; see `feeds.rs`. A message that is handed back or late is delivered again from
+//!   memory, and the followers of its key after it.
+//! * Pub/Sub does not deduplicate by event id. A publishing process remembers what it has
+//!   published, and a reading process what it has seen, for [`PubSubOptions::duplicate_window`];
+//!   beyond that the inbox removes duplicates.
 //!
-//! Set-up goes through Google's client. Its subscriber acknowledges and extends by itself and does
-//! not say whether a lease still holds, and its publisher costs half of the throughput where there
-//! are many keys, so publishing and the three calls of a subscriber are made here, with the same
-//! credentials.
+//! Administration uses Google's client. Its subscriber acknowledges and extends by itself and does
+//! not report whether a lease still holds, and its publisher halves the throughput with many keys.
+//! So publishing and the three calls of a subscriber are made here, with the same credentials.
 
 mod credentials;
 mod feeds;
@@ -49,33 +48,33 @@ pub use self::pushed::{Handed, Pushed};
 use self::url::Address;
 use crate::recent::Recent;
 
-/// The most events that are known, whatever the window.
+/// The most events to remember, whatever the window.
 const MOST_KNOWN: usize = 16_384;
-/// What the service may send before we have read it.
+/// The HTTP/2 flow-control window.
 const WINDOW: u32 = 8 << 20;
 
 /// How to use Pub/Sub.
 #[derive(Debug, Clone)]
 pub struct PubSubOptions {
-    /// Names this process among others. Default random.
+    /// Names this process. Default random.
     pub owner: String,
     /// The first segment that all topics of a system share, if they do: names of subscriptions
     /// leave it out. Default none.
     pub prefix: Option<String>,
     /// How long topics and subscriptions keep messages: up to 31 and 7 days. Default 7 days.
     pub retention: Duration,
-    /// How long the service waits for a process that has died, in whole seconds: 1 to 600.
+    /// The lease: how long a crashed process keeps its messages, in whole seconds: 1 to 600.
     /// Default 30 s.
     pub lease: Duration,
-    /// After how many deliveries the service itself gives a message up: 5 to 100. Default 100.
+    /// After how many deliveries the service dead-letters a message: 5 to 100. Default 100.
     pub max_delivery_attempts: i32,
-    /// How often to look for what the service has given up. Default 30 s.
+    /// How often to read the service's dead-letter topics. Default 30 s.
     pub drain_every: Duration,
-    /// For how long an event is known to have been published or seen. Default 2 min.
+    /// How long published and seen events are remembered for deduplication. Default 2 min.
     pub duplicate_window: Duration,
     /// How long to wait for the service's answer. Default 5 s.
     pub timeout: Duration,
-    /// The emulator can seek: Google's cannot, `pstest` can. Default no.
+    /// Whether the emulator can seek: Google's cannot, `pstest` can. Default no.
     pub emulator_seeks: bool,
 }
 
@@ -98,7 +97,10 @@ impl Default for PubSubOptions {
 impl PubSubOptions {
     fn check(&self) -> Result<(), TransportError> {
         if !(1..=600).contains(&self.lease.as_secs()) {
-            return Err(setup(format!("a lease of {:?} is none; give 1 s to 600 s", self.lease)));
+            return Err(setup(format!(
+                "a lease of {:?} is not allowed; give 1 s to 600 s",
+                self.lease
+            )));
         }
         if !(5..=100).contains(&self.max_delivery_attempts) {
             let attempts = self.max_delivery_attempts;
@@ -117,26 +119,26 @@ struct Shared {
     address: Address,
     options: PubSubOptions,
     credentials: Credentials,
-    /// Whom the credentials stand for, in words that hold no secret.
+    /// The identity of the credentials, without secrets.
     identity: String,
     topic_admin: TopicAdmin,
     subscription_admin: SubscriptionAdmin,
     endpoint: Endpoint,
     seeks: bool,
-    /// Topics that are known to be there.
+    /// Topics that are known to exist.
     topics: Mutex<HashSet<String>>,
-    /// For publishing.
+    /// The connections for publishing.
     lines: Vec<Line>,
     published: Mutex<Recent<u128, Position>>,
 }
 
 impl PubSub {
-    /// Connects to `pubsub://PROJECT`, where `?emulator=HOST:PORT` or `PUBSUB_EMULATOR_HOST` says
-    /// to use an emulator, `?credentials=FILE` who we are; `lease`, `timeout_seconds`,
-    /// `retention_days` and `max_delivery_attempts` go before those of [`PubSubOptions`]. Without
-    /// credentials, Google's defaults are looked for.
+    /// Connects to `pubsub://PROJECT`. `?emulator=HOST:PORT` or `PUBSUB_EMULATOR_HOST` selects an
+    /// emulator and `?credentials=FILE` the credentials, by default Google's default credentials;
+    /// `lease`, `timeout_seconds`, `retention_days` and `max_delivery_attempts` override those of
+    /// [`PubSubOptions`].
     ///
-    /// Fails with [`TransportError::Setup`] where trying again is no use: the address is none, or
+    /// Fails with [`TransportError::Setup`] where a retry cannot help: the address is malformed, or
     /// the credentials or the project are refused.
     pub async fn connect(url: &str, mut options: PubSubOptions) -> Result<Self, TransportError> {
         let variable = std::env::var(url::EMULATOR).ok();
@@ -147,8 +149,8 @@ impl PubSub {
         options.max_delivery_attempts =
             address.max_delivery_attempts.unwrap_or(options.max_delivery_attempts);
         options.check()?;
-        // The client asks for a provider of cryptography even where there is nothing to encrypt;
-        // another that is there already will do.
+        // The client requires a crypto provider even without TLS. The error means that one is
+        // installed already, which is fine.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let (credentials, identity) = credentials::find(&address)?;
         let retry = || RetryableErrors.with_time_limit(options.timeout);
@@ -193,12 +195,12 @@ impl PubSub {
         &self.0.address.project
     }
 
-    /// How to reach the service, for calls that are none of a transport's.
+    /// The endpoint of the service, for calls outside of the transport.
     pub fn endpoint(&self) -> Endpoint {
         self.0.endpoint.clone()
     }
 
-    /// As whom to make them.
+    /// The credentials for such calls.
     pub fn credentials(&self) -> Credentials {
         self.0.credentials.clone()
     }
@@ -213,7 +215,7 @@ impl Transport for PubSub {
     fn features(&self) -> Features {
         Features {
             ordered_in_flight: false,
-            // Topics know nothing of one another.
+            // Pub/Sub does not order messages of different topics.
             ordered_topics: false,
             seek_time: self.0.seeks,
             seek_position: false,
@@ -263,16 +265,19 @@ impl Transport for PubSub {
     }
 }
 
-/// Somebody answers, knows the project and lets us in.
+/// Checks that the service answers, knows the project and accepts the credentials.
 async fn check(shared: &Shared) -> Result<(), TransportError> {
     let project = format!("projects/{}", shared.address.project);
     let listing = shared.topic_admin.list_topics().set_project(project).set_page_size(1);
     let answer = tokio::time::timeout(shared.options.timeout * 2, listing.send()).await;
     match answer {
         Ok(Ok(_)) => Ok(()),
-        // Least privilege: whoever only publishes and reads may not list.
+        // A service that only publishes and reads may lack the right to list.
         Ok(Err(error)) if topology::code(&error) == Some(Code::PermissionDenied) => {
-            warn!(identity = shared.identity, "may not list topics: the project is unchecked");
+            warn!(
+                identity = shared.identity,
+                "no right to list topics; the project was not checked"
+            );
             Ok(())
         }
         Ok(Err(error)) => Err(shared.explain(&error)),
@@ -282,15 +287,15 @@ async fn check(shared: &Shared) -> Result<(), TransportError> {
     }
 }
 
-/// How to reach the service. Pings find a connection that only looks alive.
+/// The endpoint of the service. Pings detect a dead connection.
 fn endpoint(address: &Address, timeout: Duration) -> Result<Endpoint, TransportError> {
     let odd = |error: tonic::transport::Error| {
-        setup(format!("endpoint={} is no address: {error}", address.endpoint))
+        setup(format!("endpoint={} is not an address: {error}", address.endpoint))
     };
     let endpoint = Endpoint::from_shared(address.endpoint.clone())
         .map_err(odd)?
         .connect_timeout(timeout)
-        // An answer with a thousand messages should not wait for leave to go on.
+        // An answer with a thousand messages should not wait for window updates.
         .initial_stream_window_size(WINDOW)
         .initial_connection_window_size(WINDOW)
         .http2_keep_alive_interval(Duration::from_secs(30))
@@ -303,11 +308,11 @@ fn endpoint(address: &Address, timeout: Duration) -> Result<Endpoint, TransportE
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
-    // Nothing under these locks can panic half-way through a change.
+    // No code under these locks can panic in the middle of a change.
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Tells events apart in a few bytes: the same in all of this process, and nobody can guess it.
+/// A short fingerprint of an event, with a seed that is random for each process.
 fn fingerprint(topic: &str, id: &str) -> u128 {
     static SEEDS: OnceLock<[RandomState; 2]> = OnceLock::new();
     let seeds = SEEDS.get_or_init(Default::default);

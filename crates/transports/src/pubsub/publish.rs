@@ -1,5 +1,5 @@
-//! Publishing. A request has one ordering key: a message with a key goes in a request of its own,
-//! beside those of other keys, and messages without one go together.
+//! Publishing. A request has one ordering key: messages of different keys go in separate requests at
+//! the same time, and messages without a key go together.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -13,12 +13,12 @@ use tracing::debug;
 use super::grpc::Message;
 use super::{PubSub, fingerprint, lock, topology, wire};
 
-/// What Pub/Sub takes of a message, everything included, and of a request.
+/// The limits of Pub/Sub for a message, everything included, and for a request.
 const MOST_BYTES: usize = 10_000_000;
 const MOST_MESSAGES: usize = 1000;
 /// Connections for publishing: each takes a hundred calls at a time.
 pub(super) const LINES: usize = 4;
-/// Before a call is made once more.
+/// The pause before a call is repeated.
 const PAUSE: Duration = Duration::from_millis(50);
 
 type Published = Result<Receipt, TransportError>;
@@ -33,7 +33,7 @@ struct Ready {
 }
 
 impl PubSub {
-    /// Of a key one request is on its way at a time, and nothing follows one that has failed.
+    /// One request of a key is in progress at a time, and a failure stops those after it.
     pub(super) async fn publish_all(&self, batch: Vec<Outgoing>) -> Vec<Published> {
         let mut results: Vec<Option<Published>> = batch.iter().map(|_| None).collect();
         let mut lots: HashMap<(String, String), Vec<Ready>> = HashMap::new();
@@ -113,7 +113,7 @@ impl PubSub {
                         && request.len() > 1
                         && status.code() == Code::InvalidArgument =>
                 {
-                    // Any of them may be the one that is refused.
+                    // The service does not say which message it refuses.
                     for ready in request {
                         let (topic, key) = (topic.clone(), key.clone());
                         let alone = self.publish_lot(topic, number, key, vec![ready]);
@@ -130,9 +130,9 @@ impl PubSub {
         results
     }
 
-    /// Makes one request, again if the service was not there; returns the ids of the messages.
+    /// Makes one request, and repeats it while the service is unavailable; returns the message ids.
     async fn send(&self, topic: &str, key: &str, request: &[Ready]) -> Result<Vec<String>, Status> {
-        // Of a key always the same connection, so that nothing overtakes.
+        // A key always uses the same connection, so that its requests stay in order.
         let line = &self.0.lines[fingerprint(topic, key) as usize % LINES];
         let (path, until) = (self.topic_path(topic), Instant::now() + self.0.options.timeout);
         let mut pause = PAUSE;
@@ -154,10 +154,10 @@ impl PubSub {
         }
     }
 
-    /// Only what is wrong with the message itself is refused for good: a missing right or topic
-    /// can be mended while the message waits.
+    /// Only an error of the message itself is permanent: a missing right or topic can be fixed while
+    /// the message waits.
     fn publish_error(&self, topic: &str, status: &Status) -> TransportError {
-        debug!(topic, %status, "publishing has failed");
+        debug!(topic, %status, "publish failed");
         let said = self.0.explain_status(status.code(), status.message());
         match status.code() {
             Code::InvalidArgument => TransportError::Refused(said.to_string()),
@@ -194,7 +194,7 @@ fn behind() -> TransportError {
     TransportError::Unavailable("an earlier message of its key was not published".into())
 }
 
-/// Where a message lies. Its id is a number in practice; one that is none has a hash for it.
+/// The position of a message. Its id is a number in practice; any other id is hashed.
 pub(super) fn position(partition: u32, id: &str) -> Position {
     let offset = id.parse::<u64>().ok().filter(|number| i64::try_from(*number).is_ok());
     let hashed = || {

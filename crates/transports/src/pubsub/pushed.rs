@@ -1,9 +1,9 @@
 //! Messages that Pub/Sub pushes over HTTP, as subscriptions.
 //!
-//! Whoever serves HTTP hands each request in by [`Pushed::deliver`] and answers when that returns:
-//! with success only once the message is applied or in a box of ours. Until then the service
-//! counts it as open, and pushes nothing more of its key. A request that ends without success
-//! comes again after the subscription's back-off, so nothing is kept here.
+//! The HTTP endpoint passes each request to [`Pushed::deliver`] and responds when that returns: with
+//! success only once the message is applied or stored as a dead letter or in the stash. Until then
+//! the service treats it as outstanding, and pushes nothing more of its key. A request without
+//! success is repeated after the subscription's back-off, so nothing is stored here.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use chapar_core::port::{
-    BoxFuture, Delivery, Features, Handle, Outgoing, Receipt, SeekTo, Subscription,
-    SubscriptionSpec, Token, TopicSpec, Transport, TransportError,
+    AckToken, BoxFuture, Delivery, Features, Outgoing, Receipt, SeekTo, Subscription,
+    SubscriptionSpec, TopicSpec, Tracking, Transport, TransportError,
 };
 use jiff::Timestamp;
 use serde_json::Value;
@@ -22,20 +22,21 @@ use tokio::sync::{Notify, oneshot};
 use super::publish::position;
 use super::{lock, topology, wire};
 
-/// What became of a pushed message, and so what to answer.
+/// The result for a pushed message, with the HTTP status to respond with.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Handed {
-    /// It is applied or in a box: 204.
+    /// It is applied, or stored as a dead letter or in the stash: 204.
     Done,
-    /// It is to come again: 503.
+    /// It must be delivered again: 503.
     Again,
-    /// No consumer here has a subscription to it: 404.
+    /// No consumer of this process has the subscription: 404.
     Unknown,
-    /// It is no message of Pub/Sub, and why: 400.
+    /// It is not a message of Pub/Sub, and why: 400.
     Malformed(String),
 }
 
-/// A transport whose subscriptions get what is pushed; all else goes to another transport.
+/// A transport whose subscriptions receive pushed messages; everything else goes to another
+/// transport.
 ///
 /// ```no_run
 /// # async fn example(pubsub: chapar_transports::pubsub::PubSub) {
@@ -66,26 +67,34 @@ struct Consumer {
     arrived: Notify,
 }
 
+/// What the consumer did with a delivery.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Outcome {
+    Acked,
+    Nacked,
+}
+
 #[derive(Default)]
 struct State {
     last: u64,
     waiting: VecDeque<(u64, Delivery)>,
-    /// Those that somebody waits for an answer to, by their numbers; none once it is given.
-    open: BTreeMap<u64, Option<oneshot::Sender<bool>>>,
+    /// Requests without a response, by number; none once the consumer has acknowledged.
+    open: BTreeMap<u64, Option<oneshot::Sender<Outcome>>>,
     closed: bool,
 }
 
 impl Pushed {
-    /// Subscriptions are fed by [`Pushed::deliver`], publishing goes to `others`. `prefix` is what
-    /// the topics of the system begin with and addresses leave out; a request gets its answer
-    /// within `patience`, which should be less than the subscription's acknowledgement deadline.
+    /// Subscriptions receive what [`Pushed::deliver`] is given; publishing goes to `others`. `prefix`
+    /// is the first segment of the system's topics, which addresses leave out. A request gets its
+    /// response within `patience`, which should be less than the subscription's acknowledgement
+    /// deadline.
     pub fn over(others: Arc<dyn Transport>, prefix: Option<&str>, patience: Duration) -> Self {
         let (prefix, consumers) = (prefix.map(str::to_owned), Mutex::default());
         Pushed(Arc::new(Shared { others, prefix, patience, consumers }))
     }
 
-    /// Hands in the body of a request to `/internal/events/TOPIC`, and waits for what becomes of
-    /// it. Dropped before, it counts as to come again.
+    /// Delivers the body of a request to `/internal/events/TOPIC`, and waits for the result. If the
+    /// future is dropped, the delivery expires.
     pub async fn deliver(&self, topic: &str, body: &[u8]) -> Handed {
         let pushed = match read(body) {
             Ok(pushed) => pushed,
@@ -107,11 +116,11 @@ impl Pushed {
             state.open.insert(number, Some(tell));
             (number, answer)
         };
-        // Whatever ends this call ends the delivery: its late acknowledgement is refused.
+        // When this call ends, so does the delivery: a late acknowledgement is refused.
         let _end = End { consumer: &consumer, number };
         consumer.arrived.notify_waiters();
         match tokio::time::timeout(self.0.patience, answer).await {
-            Ok(Ok(true)) => Handed::Done,
+            Ok(Ok(Outcome::Acked)) => Handed::Done,
             _ => Handed::Again,
         }
     }
@@ -155,18 +164,18 @@ struct Message {
 }
 
 fn read(body: &[u8]) -> Result<Message, String> {
-    let json: Value = serde_json::from_slice(body).map_err(|_| "the body is no JSON")?;
+    let json: Value = serde_json::from_slice(body).map_err(|_| "the body is not JSON")?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let message = &json["message"];
     let id = text(&message["messageId"]);
     if id.is_empty() {
-        return Err("there is no message.messageId".into());
+        return Err("message.messageId is missing".into());
     }
-    let data = STANDARD.decode(text(&message["data"])).map_err(|_| "message.data is no base64")?;
+    let data = STANDARD.decode(text(&message["data"])).map_err(|_| "message.data is not base64")?;
     let attributes = match &message["attributes"] {
         Value::Null => Default::default(),
         given => serde_json::from_value(given.clone())
-            .map_err(|_| "message.attributes are no texts by name")?,
+            .map_err(|_| "message.attributes is not a map of strings")?,
     };
     Ok(Message {
         subscription: text(&json["subscription"]),
@@ -182,9 +191,10 @@ fn read(body: &[u8]) -> Result<Message, String> {
 impl Message {
     fn delivery(self, topic: &str, number: u64) -> Delivery {
         let (headers, key) = wire::decode(self.attributes, &self.ordering_key);
-        let handle = Some(Handle { epoch: 0, number, attempt: self.attempt });
+        // A request is answered once and kept nowhere, so there is one epoch for all.
+        let tracking = Tracking { epoch: 1, number, attempt: self.attempt };
         Delivery {
-            token: Token { position: position(topology::number(topic), &self.id), handle },
+            token: AckToken::of(position(topology::number(topic), &self.id), tracking),
             topic: topic.to_owned(),
             key,
             headers,
@@ -205,7 +215,7 @@ impl Transport for Pushed {
         topics: &'a [TopicSpec],
         _: &'a [SubscriptionSpec],
     ) -> BoxFuture<'a, Result<(), TransportError>> {
-        // Push subscriptions name an address and an identity, which are set up with the service.
+        // Push subscriptions need an endpoint and an identity; they are created by the operator.
         self.0.others.apply(topics, &[])
     }
 
@@ -240,11 +250,11 @@ struct PushedSubscription(Arc<Consumer>);
 
 impl PushedSubscription {
     /// Answers the request that a delivery came with.
-    fn answer(&self, token: &Token, applied: bool) -> Result<(), TransportError> {
-        let number = token.handle.ok_or(TransportError::Expired)?.number;
+    fn answer(&self, token: &AckToken, outcome: Outcome) -> Result<(), TransportError> {
+        let number = token.tracking()?.number;
         let mut state = lock(&self.0.state);
         match state.open.get_mut(&number).ok_or(TransportError::Expired)?.take() {
-            Some(tell) => tell.send(applied).map_err(|_| TransportError::Expired),
+            Some(tell) => tell.send(outcome).map_err(|_| TransportError::Expired),
             // Acknowledged again before the request has ended.
             None => Ok(()),
         }
@@ -275,28 +285,28 @@ impl Subscription for PushedSubscription {
         })
     }
 
-    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn fetch_oldest(&self, wait: Duration) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
+        // Each request waits for its own answer, so there is no partition with an oldest message.
+        self.fetch(0, wait)
+    }
+
+    fn ack<'a>(&'a self, tokens: &'a [AckToken]) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
-            tokens.iter().map(|token| self.answer(token, true)).fold(Ok(()), Result::and)
+            tokens.iter().map(|token| self.answer(token, Outcome::Acked)).fold(Ok(()), Result::and)
         })
     }
 
     fn nack<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a AckToken,
         _: Duration,
     ) -> BoxFuture<'a, Result<(), TransportError>> {
-        Box::pin(async move { self.answer(token, false) })
+        Box::pin(async move { self.answer(token, Outcome::Nacked) })
     }
 
-    fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
-        Box::pin(async move {
-            let state = lock(&self.0.state);
-            let open =
-                |token: &Token| token.handle.is_some_and(|h| state.open.contains_key(&h.number));
-            let all = tokens.iter().all(open);
-            if all { Ok(()) } else { Err(TransportError::Expired) }
-        })
+    fn keep_alive(&self) -> BoxFuture<'_, Result<(), TransportError>> {
+        // A request is open until its patience is over; that cannot be extended.
+        Box::pin(async { Ok(()) })
     }
 
     fn close(&self) -> BoxFuture<'_, Result<(), TransportError>> {
@@ -312,7 +322,7 @@ impl PushedSubscription {
         let mut state = lock(&self.0.state);
         state.closed = true;
         state.waiting.clear();
-        // Whoever waits for these hears that they are to come again.
+        // The waiting requests end, and respond that the messages must be delivered again.
         state.open.clear();
     }
 }

@@ -1,4 +1,4 @@
-//! One process's part of a subscription, as the port has it.
+//! One process's part of a subscription: the implementation of the port.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chapar_core::port::{
-    BoxFuture, Delivery, Subscription, SubscriptionSpec, Token, TransportError,
+    AckToken, BoxFuture, Delivery, Subscription, SubscriptionSpec, TransportError,
 };
 use futures_util::future::join_all;
 use tokio::sync::{Notify, watch};
@@ -80,7 +80,7 @@ impl PubSubSubscription {
     }
 }
 
-/// A consumer waits, for as long as this value lives.
+/// Counts a waiting fetch, for as long as this value lives.
 struct Wanting<'a>(&'a Inner);
 
 impl<'a> Wanting<'a> {
@@ -97,35 +97,48 @@ impl Drop for Wanting<'_> {
     }
 }
 
+impl Inner {
+    /// Polls until there is something or `wait` is over.
+    async fn wait_for(
+        &self,
+        wait: Duration,
+        poll: impl Fn() -> (Vec<Delivery>, Option<Duration>),
+    ) -> Result<Vec<Delivery>, TransportError> {
+        let deadline = Instant::now() + wait;
+        let mut wanting = None;
+        loop {
+            let arrived = self.arrived.notified();
+            let (deliveries, due) = poll();
+            let left = deadline.saturating_duration_since(Instant::now());
+            if !deliveries.is_empty() || left.is_zero() {
+                if !deliveries.is_empty() {
+                    *lock(&self.taken) = Some(self.started.elapsed());
+                }
+                return Ok(deliveries);
+            }
+            wanting.get_or_insert_with(|| Wanting::new(self));
+            let due = due.map_or(left, |due| due.saturating_sub(self.started.elapsed()));
+            let pause = due.clamp(Duration::from_millis(5), Duration::from_millis(100));
+            let _ = tokio::time::timeout(left.min(pause), arrived).await;
+        }
+    }
+}
+
 impl Subscription for PubSubSubscription {
     fn fetch(
         &self,
         max: usize,
         wait: Duration,
     ) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
-        Box::pin(async move {
-            let inner = &*self.inner;
-            let deadline = Instant::now() + wait;
-            let mut wanting = None;
-            loop {
-                let arrived = inner.arrived.notified();
-                let (deliveries, due) = inner.poll(max);
-                let left = deadline.saturating_duration_since(Instant::now());
-                if !deliveries.is_empty() || left.is_zero() {
-                    if !deliveries.is_empty() {
-                        *lock(&inner.taken) = Some(inner.started.elapsed());
-                    }
-                    return Ok(deliveries);
-                }
-                wanting.get_or_insert_with(|| Wanting::new(inner));
-                let due = due.map_or(left, |due| due.saturating_sub(inner.started.elapsed()));
-                let pause = due.clamp(Duration::from_millis(5), Duration::from_millis(100));
-                let _ = tokio::time::timeout(left.min(pause), arrived).await;
-            }
-        })
+        Box::pin(self.inner.wait_for(wait, move || self.inner.poll(max, Held::take)))
     }
 
-    fn ack<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn fetch_oldest(&self, wait: Duration) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
+        let oldest = |held: &mut Held, _, now| held.take_oldest(now).into_iter().collect();
+        Box::pin(self.inner.wait_for(wait, move || self.inner.poll(0, oldest)))
+    }
+
+    fn ack<'a>(&'a self, tokens: &'a [AckToken]) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
             let (mut touched, mut result) = (BTreeSet::new(), Ok(()));
             for token in tokens {
@@ -141,7 +154,7 @@ impl Subscription for PubSubSubscription {
 
     fn nack<'a>(
         &'a self,
-        token: &'a Token,
+        token: &'a AckToken,
         delay: Duration,
     ) -> BoxFuture<'a, Result<(), TransportError>> {
         Box::pin(async move {
@@ -150,20 +163,13 @@ impl Subscription for PubSubSubscription {
         })
     }
 
-    fn extend<'a>(&'a self, tokens: &'a [Token]) -> BoxFuture<'a, Result<(), TransportError>> {
+    fn keep_alive(&self) -> BoxFuture<'_, Result<(), TransportError>> {
         Box::pin(async move {
+            // The keeper extends the leases of the service.
             let now = self.inner.started.elapsed();
-            if tokens.is_empty() {
-                let mut state = lock(&self.inner.state);
-                state.feeds.iter_mut().for_each(|part| part.held.extend_all(now));
-            }
-            let mut result = Ok(());
-            for token in tokens {
-                let extended =
-                    self.inner.with(token, |held, number, n| held.extend(number, n, now));
-                result = result.and(extended.map(drop));
-            }
-            result
+            let mut state = lock(&self.inner.state);
+            state.feeds.iter_mut().for_each(|part| part.held.extend_all(now));
+            Ok(())
         })
     }
 
@@ -184,7 +190,7 @@ impl Drop for PubSubSubscription {
             return;
         }
         let (inner, tasks) = (self.inner.clone(), std::mem::take(&mut *lock(&self.tasks)));
-        // Others need not wait for the lease, if there is still a runtime to say so.
+        // Leaves, so that others need not wait for the lease, if there is a runtime to do so.
         if let Ok(runtime) = tokio::runtime::Handle::try_current() {
             runtime.spawn(async move {
                 join_all(tasks).await;

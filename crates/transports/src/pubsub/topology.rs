@@ -1,6 +1,6 @@
-//! Topics, subscriptions and dead-letter topics, and what they are called.
+//! Topics, subscriptions and dead-letter topics, and their names.
 //!
-//! A topic is called as its subject. A consumer has a subscription per topic,
+//! A topic has the name of its subject. A consumer has a subscription per topic,
 //! `CONSUMER.TOPIC-SHORT.sub`, where the short name is the topic's without the prefix of its
 //! system, and a second one on the topic's dead letters.
 
@@ -23,7 +23,7 @@ use super::{PubSub, Shared, lock, setup};
 
 const CONSUMER: &str = "chapar-consumer";
 const DAY: Duration = Duration::from_secs(24 * 3600);
-/// What Pub/Sub takes for how long messages are kept.
+/// The limits of Pub/Sub for retention.
 const RETENTION: [Duration; 2] = [Duration::from_secs(600), Duration::from_secs(31 * 24 * 3600)];
 const BACKOFF: [Duration; 2] = [Duration::from_secs(10), Duration::from_secs(600)];
 /// Calls at a time.
@@ -35,11 +35,11 @@ pub(super) struct Pair {
     pub(super) topic: String,
     pub(super) main: String,
     pub(super) dead: String,
-    /// For how long the service gives away what is pulled, where we may know.
+    /// The acknowledgement deadline of the service, if we have the right to read it.
     pub(super) deadline: Option<Duration>,
 }
 
-/// A subscription that is there.
+/// An existing subscription.
 struct Ensured {
     is_new: bool,
     deadline: Option<Duration>,
@@ -61,7 +61,7 @@ impl PubSub {
         Pair { topic: topic.to_owned(), main, dead, deadline: None }
     }
 
-    /// A topic and its dead-letter topic are there and keep messages long enough.
+    /// Ensures that a topic and its dead-letter topic exist with sufficient retention.
     pub(super) async fn ensure_topic(
         &self,
         topic: &str,
@@ -79,15 +79,15 @@ impl PubSub {
                 .set_message_retention_duration(wkt(keep));
             let created = self.0.topic_admin.create_topic().with_request(wanted.clone());
             match created.send().await {
-                Ok(_) => info!(topic = name, "the topic is made"),
+                Ok(_) => info!(topic = name, "topic created"),
                 Err(error) if code(&error) == Some(Code::AlreadyExists) => {
                     if retention.is_some() {
                         self.keep_longer(wanted).await?;
                     }
                 }
-                // Whoever only publishes need not have the right; the topic must be there then.
+                // A service that only publishes may lack the right; then the topic must exist.
                 Err(error) if code(&error) == Some(Code::PermissionDenied) => {
-                    debug!(topic = name, "not allowed to make topics; taken to be there");
+                    debug!(topic = name, "no right to create topics; assuming that it exists");
                 }
                 Err(error) => return Err(self.explain(&error)),
             }
@@ -113,13 +113,13 @@ impl PubSub {
             .set_update_mask(FieldMask::default().set_paths(["message_retention_duration"]));
         match update.send().await {
             Ok(_) => Ok(()),
-            // The emulator keeps everything for as long as it runs.
+            // The emulator keeps everything while it runs.
             Err(error) if code(&error) == Some(Code::Unimplemented) => Ok(()),
             Err(error) => Err(self.explain(&error)),
         }
     }
 
-    /// The topics and subscriptions of a consumer are there.
+    /// Ensures that the topics and subscriptions of a consumer exist.
     pub(super) async fn ensure_consumer(
         &self,
         spec: &SubscriptionSpec,
@@ -136,7 +136,7 @@ impl PubSub {
         let mut pair = self.pair(consumer, topic);
         let dead_topic = self.topic_path(&format!("{topic}.dlq"));
         let label = [(CONSUMER, label(consumer))];
-        // What a process has pulled just before it died comes again after this.
+        // After this time, what a process pulled just before it crashed is delivered again.
         let deadline = i32::try_from(self.0.options.lease.as_secs()).unwrap_or(600).clamp(10, 600);
         let keep = wkt(self.0.options.retention.clamp(RETENTION[0], 7 * DAY));
         let base = Subscription::new()
@@ -144,7 +144,7 @@ impl PubSub {
             .set_message_retention_duration(keep)
             .set_enable_message_ordering(true)
             .set_enable_exactly_once_delivery(true)
-            // Without a policy, a subscription goes after a month in which nobody reads it.
+            // By default, a subscription that is not read for a month is deleted.
             .set_expiration_policy(ExpirationPolicy::new())
             .set_labels(label);
         let dead = base
@@ -170,14 +170,14 @@ impl PubSub {
         let ensured = self.ensure_subscription(main).await?;
         pair.deadline = ensured.deadline;
         if ensured.is_new {
-            // New, it begins with what its topic has kept.
+            // A new subscription starts with everything that its topic has retained.
             self.seek_one(&pair.main, Timestamp::clamp(0, 0)).await?;
         }
         Ok(pair)
     }
 
-    /// The subscription is there. One that was is brought to our settings, apart
-    /// from those that Pub/Sub never changes: they must agree.
+    /// Ensures that a subscription exists. Settings of an existing one are updated, except those that
+    /// Pub/Sub cannot change, which must match.
     async fn ensure_subscription(&self, wanted: Subscription) -> Result<Ensured, TransportError> {
         let admin = &self.0.subscription_admin;
         let there = |found: Option<&Subscription>| Ensured {
@@ -188,7 +188,10 @@ impl PubSub {
             Ok(made) => return Ok(Ensured { is_new: true, deadline: deadline(&made) }),
             Err(error) if code(&error) == Some(Code::AlreadyExists) => {}
             Err(error) if code(&error) == Some(Code::PermissionDenied) => {
-                debug!(subscription = wanted.name, "not allowed to make it; taken to be there");
+                debug!(
+                    subscription = wanted.name,
+                    "no right to create the subscription; assuming that it exists"
+                );
                 return Ok(there(None));
             }
             Err(error) => return Err(self.explain(&error)),
@@ -202,7 +205,7 @@ impl PubSub {
         if paths.is_empty() {
             return Ok(there(Some(&found)));
         }
-        info!(subscription = wanted.name, ?paths, "the subscription gets our settings");
+        info!(subscription = wanted.name, ?paths, "settings of the subscription updated");
         let update = admin
             .update_subscription()
             .set_subscription(wanted)
@@ -251,7 +254,7 @@ impl PubSub {
         let seek = self.0.subscription_admin.seek().set_subscription(name).set_time(time);
         match seek.send().await {
             Ok(_) => Ok(()),
-            // The emulator cannot, and a new subscription of its begins at the beginning anyhow.
+            // The emulator cannot, and a new subscription on it starts at the beginning anyway.
             Err(error) if code(&error) == Some(Code::Unimplemented) => Ok(()),
             Err(error) => Err(self.explain(&error)),
         }
@@ -263,7 +266,7 @@ impl PubSub {
 }
 
 impl Shared {
-    /// An error of the service in terms of the settings that can mend it.
+    /// An error of the service, with the settings to correct.
     pub(super) fn explain(&self, error: &Error) -> TransportError {
         let address = &self.address;
         if error.is_authentication() {
@@ -280,7 +283,7 @@ impl Shared {
         }
     }
 
-    /// The same of a call that was made without the client.
+    /// The same for a call that was made without Google's client.
     pub(super) fn explain_status(&self, code: tonic::Code, said: &str) -> TransportError {
         use tonic::Code;
         let address = &self.address;
@@ -348,7 +351,7 @@ fn differences(
     Ok(changes.into_iter().filter(|(_, changes)| *changes).map(|(path, _)| path).collect())
 }
 
-/// What a consumer's subscription to a topic is called.
+/// The name of a consumer's subscription to a topic.
 pub(super) fn subscription_name(consumer: &str, topic: &str, prefix: Option<&str>) -> String {
     fitting(&format!("{consumer}.{}.sub", short(topic, prefix)))
 }
@@ -358,8 +361,8 @@ pub(super) fn short<'a>(topic: &'a str, prefix: Option<&str>) -> &'a str {
     prefix.and_then(|prefix| topic.strip_prefix(prefix)?.strip_prefix('.')).unwrap_or(topic)
 }
 
-/// The number of a topic among all: a hash of its name that fits into a signed column, where dead
-/// letters keep it. A subscription refuses two topics with the same.
+/// The number of a topic: a hash of its name that fits into the signed column in which dead letters
+/// store it. A subscription refuses two topics with the same number.
 pub(super) fn number(topic: &str) -> u32 {
     let hash = Sha256::digest(topic.as_bytes());
     u32::from_be_bytes([hash[0], hash[1], hash[2], hash[3]]) >> 1
@@ -384,7 +387,7 @@ fn check_topic(topic: &str) -> Result<(), TransportError> {
     )))
 }
 
-/// A name as Pub/Sub may have it: itself where it fits.
+/// A name with the characters that Pub/Sub allows: unchanged where it fits.
 fn fitting(name: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_.~+%".contains(c);
     let begins = name.starts_with(|c: char| c.is_ascii_alphabetic());
@@ -397,7 +400,7 @@ fn fitting(name: &str) -> String {
     format!("c-{letters}-{}", &label(name)[..8])
 }
 
-/// A consumer's name as the value of a label, which takes few letters.
+/// A consumer's name as the value of a label, which allows few characters.
 fn label(consumer: &str) -> String {
     hex(&Sha256::digest(consumer.as_bytes())[..16])
 }
@@ -443,7 +446,7 @@ mod tests {
             .set_message_retention_duration(wkt(DAY));
         assert_eq!(differences(&wanted, &wanted).unwrap(), Vec::<&str>::new());
         let longer = wanted.clone().set_message_retention_duration(wkt(DAY * 2));
-        assert!(differences(&longer, &wanted).unwrap().is_empty(), "more time is nobody's harm");
+        assert!(differences(&longer, &wanted).unwrap().is_empty(), "a longer retention is kept");
         let less = wanted.clone().set_retain_acked_messages(false);
         assert_eq!(differences(&less, &wanted).unwrap(), ["retain_acked_messages"]);
         let unordered = wanted.clone().set_enable_message_ordering(false);

@@ -1,4 +1,4 @@
-//! `pubsub://PROJECT`, with options behind `?`: where it is, who we are, and what
+//! Addresses: `pubsub://PROJECT`, with options after `?` for the endpoint, the credentials, and what
 //! [`PubSubOptions`](super::PubSubOptions) has.
 
 use std::ops::RangeInclusive;
@@ -13,7 +13,7 @@ use super::setup;
 pub(super) const EMULATOR: &str = "PUBSUB_EMULATOR_HOST";
 const GOOGLE: &str = "https://pubsub.googleapis.com";
 
-/// Where Pub/Sub is, and who we are there.
+/// The endpoint and credentials of Pub/Sub.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Address {
     pub(super) project: String,
@@ -26,12 +26,10 @@ pub(super) struct Address {
     pub(super) max_delivery_attempts: Option<i32>,
 }
 
-/// Reads a URL; `emulator` is what the environment says of one.
+/// Parses an address; `emulator` is the value of the environment variable.
 pub(super) fn read(url: &str, emulator: Option<&str>) -> Result<Address, TransportError> {
     let odd = |what: String| setup(format!("{what}; give pubsub://PROJECT"));
-    let rest = url
-        .strip_prefix("pubsub://")
-        .ok_or_else(|| odd("the address is none of Pub/Sub".into()))?;
+    let rest = url.strip_prefix("pubsub://").ok_or_else(|| odd("not a Pub/Sub address".into()))?;
     let (project, query) = rest.split_once('?').unwrap_or((rest, ""));
     let project = project.trim_end_matches('/');
     let plain = |c: char| c.is_ascii_alphanumeric() || "-.:_".contains(c);
@@ -77,7 +75,7 @@ pub(super) fn read(url: &str, emulator: Option<&str>) -> Result<Address, Transpo
         (address.endpoint, address.emulator) = (format!("http://{host}"), true);
     }
     if !address.endpoint.starts_with("http://") && !address.endpoint.starts_with("https://") {
-        return Err(setup(format!("endpoint={} is no https:// address", address.endpoint)));
+        return Err(setup(format!("endpoint={} is not an https:// address", address.endpoint)));
     }
     Ok(address)
 }

@@ -1,9 +1,9 @@
 //! A message as Pub/Sub carries it.
 //!
-//! Headers go as attributes, so that consumers in any language read them. Those that an attribute
-//! cannot carry (a name twice, names that are too long or Google's or ours, values over 1,024
-//! bytes), and a key that no ordering key holds, go together as JSON in `chapar-headers-0`, `-1`
-//! and so on, because an attribute ends at 1,024 bytes.
+//! Headers become attributes, so that consumers in any language can read them. Those that an
+//! attribute cannot carry (repeated names, names that are too long or reserved, values over 1,024
+//! bytes), and a key that is too long for an ordering key, go together as JSON in
+//! `chapar-headers-0`, `-1` and so on, because an attribute holds at most 1,024 bytes.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -18,7 +18,7 @@ const OTHERS: &str = "chapar-headers-";
 /// The subscription that a message in a dead-letter topic comes from.
 pub(super) const SOURCE: &str = "CloudPubSubDeadLetterSourceSubscription";
 
-/// What an attribute and an ordering key hold at most.
+/// The most bytes of an attribute and of an ordering key.
 const MOST_VALUE: usize = 1024;
 const MOST_NAME: usize = 256;
 const MOST_ATTRIBUTES: usize = 100;
@@ -44,7 +44,7 @@ pub(super) fn encode(
     }
     let ordering = match key {
         Some(key) if key.len() <= MOST_VALUE && !key.is_empty() => key.to_owned(),
-        // Equal keys have equal hashes: the order is the same, and the key goes another way.
+        // Use a hash as ordering key: equal keys have equal hashes. The key itself goes in JSON.
         Some(key) => hex(&Sha256::digest(key.as_bytes())),
         None => String::new(),
     };
@@ -85,12 +85,12 @@ pub(super) fn decode(
     if !others.is_empty() {
         key = others_of(others, &mut headers).or(key);
     }
-    // The map has no order of its own; deliveries of one message should look the same.
+    // The map has no order; sort, so that deliveries of one message are equal.
     headers.sort();
     (headers.into_iter().collect(), key)
 }
 
-/// Adds the headers that went together; returns the key, if it went with them.
+/// Adds the headers that were sent as JSON; returns the key, if it was among them.
 fn others_of(pieces: BTreeMap<u32, String>, headers: &mut Vec<(String, String)>) -> Option<String> {
     let json: String = pieces.into_values().collect();
     let mut others: Value = serde_json::from_str(&json).unwrap_or_default();
@@ -101,7 +101,7 @@ fn others_of(pieces: BTreeMap<u32, String>, headers: &mut Vec<(String, String)>)
     key
 }
 
-/// Cuts a text into values that fit.
+/// Splits a text into values that fit.
 fn pieces(text: &str) -> Vec<String> {
     let mut pieces = vec![String::new()];
     for c in text.chars() {

@@ -32,7 +32,7 @@ const USERS: [&str; 6] = [
 ];
 
 /// A broker with an authorizer, on which each service is a user whose password is its name.
-/// Whoever comes without a name may do everything: that is who runs the broker here.
+/// The anonymous user has all rights: the test administers the broker with it.
 struct Locked {
     server: Instance,
     address: String,
@@ -207,7 +207,7 @@ async fn a_service_is_moved_by_the_operator_alone(locked: &Locked) {
     };
     let reader = service.subscribe(&consumer).await.unwrap();
     consume(&*reader).await;
-    // Whoever is not in a group knows it by what it has committed, which is a moment later.
+    // A process outside of the group knows it by its committed offsets, which come a moment later.
     let limit = Instant::now() + Duration::from_secs(10);
     while let Err(error) = operator.seek(&consumer.name, SeekTo::Beginning).await {
         assert!(error.to_string().contains("there is no subscription"), "{error}");
@@ -215,7 +215,7 @@ async fn a_service_is_moved_by_the_operator_alone(locked: &Locked) {
     }
     consume(&*reader).await;
     reader.close().await.unwrap();
-    // Nobody is there to follow: the operator moves the group itself.
+    // The group has no members: the operator moves the group itself.
     operator.seek(&consumer.name, SeekTo::Beginning).await.unwrap();
     let reader = service.subscribe(&consumer).await.unwrap();
     consume(&*reader).await;

@@ -24,7 +24,7 @@ const GROUP: &str = "desk";
 type Seen = Arc<Mutex<BTreeMap<String, Vec<u32>>>>;
 
 /// Longer than new leaders take on a machine that has much else to do. The producer tries again by
-/// itself until then, without doubling; of what it gives up, nobody knows whether it is in the log.
+/// itself until then, without doubling; what it gives up may or may not be in the log.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 fn patient(owner: &str) -> KafkaOptions {
@@ -69,13 +69,13 @@ async fn consume(reader: Arc<dyn Subscription>, seen: Seen, stop: Arc<AtomicBool
             }
         }
         let tokens: Vec<_> = got.into_iter().map(|delivery| delivery.token).collect();
-        // What is not ours any more comes again, to whoever has it now.
+        // Expired deliveries are delivered again, by the current owner.
         let _ = reader.ack(&tokens).await;
     }
     reader.close().await.unwrap();
 }
 
-/// An eye on the cluster that is none of ours.
+/// An independent observer of the cluster.
 struct Looker(BaseConsumer);
 
 impl Looker {

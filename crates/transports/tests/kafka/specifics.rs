@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use chapar_core::Id;
 use chapar_core::port::{
-    Action, DeclaredSubscription, Delivery, Difference, Outgoing, ReadFrom, SeekTo, Subscription,
-    SubscriptionSpec, TopicSpec, Topology, Transport, TransportError,
+    Action, DeclaredSubscription, Delivery, Difference, Outgoing, Pruning, ReadFrom, SeekTo,
+    Subscription, SubscriptionSpec, TopicSpec, Topology, Transport, TransportError,
 };
 use chapar_testkit::need;
 use chapar_testkit::servers::{self, Endpoint};
@@ -211,7 +211,7 @@ async fn what_two_processes_published_is_delivered_once() {
     assert_eq!(bodies, [twice.body, last.body]);
 }
 
-/// Somebody joins while everything is being worked on: what moves waits until that is done, so
+/// A process joins while everything is in flight: partitions that move are drained first, so
 /// nothing comes a second time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_partition_that_moves_waits_for_what_is_in_flight() {
@@ -263,8 +263,8 @@ async fn a_partition_that_moves_waits_for_what_is_in_flight() {
     }
 }
 
-/// The order to move comes from a process that has no part in the subscription, once while nobody is
-/// in the group and once while somebody is; whoever comes later does not follow it again.
+/// A process outside of the subscription seeks, once while the group has no members and once while
+/// it has; a member that joins later does not follow the seek again.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_subscription_is_moved_from_outside_once() {
     let server = need!(servers::kafka());
@@ -281,7 +281,7 @@ async fn a_subscription_is_moved_from_outside_once() {
     };
     let nothing = async |reader: &dyn Subscription| {
         let got = reader.fetch(4, Duration::from_secs(1)).await.unwrap();
-        assert!(got.is_empty(), "{} come once more", got.len());
+        assert!(got.is_empty(), "{} delivered again", got.len());
     };
     let first = connect(&server, options("a")).await.subscribe(&spec).await.unwrap();
     consume(&*first).await;
@@ -356,7 +356,7 @@ async fn too_large_a_message_is_refused_by_the_name_of_the_limit() {
     kafka.publish(vec![message(&topic, "a")]).await.remove(0).unwrap();
 }
 
-/// Our own client takes only text, so somebody else's writes it.
+/// Our own client accepts only text, so another client writes it.
 const NO_TEXT: &str = r#"
 import sys
 from kafka import KafkaProducer
@@ -388,7 +388,7 @@ async fn what_others_write_that_is_no_text_is_read_as_well_as_it_can_be() {
     assert!(got[1].headers.is_empty() && got[2].headers.is_empty());
     let tokens: Vec<_> = got.iter().map(|delivery| delivery.token).collect();
     reader.ack(&tokens).await.unwrap();
-    // Whoever reads what is kept finds nothing of ours, and goes on to the end.
+    // A reader of retained messages finds none of Chapar's, and reads on to the end.
     let mut kept = kafka.read(&[topic], ReadFrom::Beginning).await.unwrap();
     while !kept.is_caught_up() {
         assert!(kept.read(10, Duration::from_secs(20)).await.unwrap().is_empty());
@@ -428,7 +428,7 @@ async fn a_catalog_is_compared_with_the_cluster_and_carried_out() {
             dead_letter_topic: letters.clone(),
         }],
     };
-    // One is there with other settings, one is nobody's, one is missing.
+    // One exists with other settings, one is undeclared, one is missing.
     let other = NewTopic::new(&billed, 2, TopicReplication::Fixed(1))
         .set("retention.ms", "1000000")
         .set("compression.type", "gzip");
@@ -456,21 +456,21 @@ async fn a_catalog_is_compared_with_the_cluster_and_carried_out() {
     let names: Vec<_> = settings.iter().map(|setting| setting.setting).collect();
     assert_eq!(names, ["partitions", "retention.ms", "compression.type"]);
 
-    // A topic that somebody reads is not deleted.
+    // A topic that a group reads is not deleted.
     let name = format!("desk-{:x}", fastrand::u64(..));
     let reader = kafka.subscribe(&spec(&name, &[&stray])).await.unwrap();
     fetch(&*reader, 1).await;
     let error = kafka.carry_out(&wanted, &of(&stray)).await.unwrap_err();
     assert!(error.to_string().contains(&format!("{name} still reads")), "{error}");
     reader.close().await.unwrap();
-    for difference in plan.iter().filter_map(|difference| difference.to_do(true)) {
+    for difference in plan.iter().filter_map(|difference| difference.to_do(Pruning::Delete)) {
         kafka.carry_out(&wanted, &difference).await.unwrap();
     }
     assert_eq!(setting(&server, &billed, "retention.ms").await, (7 * DAY).as_millis().to_string());
     let limit = Instant::now() + Duration::from_secs(10);
     loop {
         let left = kafka.plan(&wanted).await.unwrap();
-        // The number of partitions is somebody's decision.
+        // The number of partitions is left to the operator.
         if let [Difference { name, action: Action::Change { settings }, .. }] = &left[..] {
             assert_eq!((name, settings[0].setting, settings.len()), (&billed, "partitions", 1));
             break;

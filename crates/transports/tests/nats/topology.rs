@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use async_nats::jetstream::stream;
 use chapar_core::port::{
-    Action, DeclaredSubscription, Difference, How, TopicSpec, Topology, Transport, TransportError,
+    Action, DeclaredSubscription, Difference, How, Pruning, TopicSpec, Topology, Transport,
+    TransportError,
 };
 use chapar_testkit::need;
 use chapar_transports::nats::{Nats, NatsOptions};
@@ -44,9 +45,9 @@ pub(super) fn catalog() -> Topology {
 }
 
 /// Carries out what can be; returns what is left.
-pub(super) async fn apply(nats: &Nats, wanted: &Topology, prune: bool) -> Vec<Difference> {
+pub(super) async fn apply(nats: &Nats, wanted: &Topology, pruning: Pruning) -> Vec<Difference> {
     for difference in nats.plan(wanted).await.unwrap() {
-        if let Some(part) = difference.to_do(prune) {
+        if let Some(part) = difference.to_do(pruning) {
             nats.carry_out(wanted, &part).await.unwrap();
             nats.carry_out(wanted, &part).await.unwrap();
         }
@@ -72,7 +73,7 @@ async fn an_empty_server_gets_what_the_catalog_asks_for_and_then_nothing() {
     let all = [("bucket", "chapar"), ("stream", "BILLING"), ("stream", "RESERVATION")];
     assert_eq!(names(&plan), all);
     assert_eq!(nats.plan(&catalog()).await.unwrap(), plan, "a plan changes nothing");
-    assert_eq!(apply(&nats, &catalog(), false).await, []);
+    assert_eq!(apply(&nats, &catalog(), Pruning::Keep).await, []);
     let stream = jetstream_of(&server).await.get_stream("RESERVATION").await.unwrap();
     assert_eq!(stream.cached_info().config.max_age, 7 * DAY);
     // What relays and consumers do afterwards makes no difference.
@@ -87,7 +88,7 @@ async fn an_empty_server_gets_what_the_catalog_asks_for_and_then_nothing() {
 async fn other_settings_are_shown_and_changed_only_where_nothing_is_lost() {
     let server = need!(server());
     let nats = Nats::connect(server.url(), options("a")).await.unwrap();
-    apply(&nats, &catalog(), false).await;
+    apply(&nats, &catalog(), Pruning::Keep).await;
     let jetstream = jetstream_of(&server).await;
     let mut reservation =
         jetstream.get_stream("RESERVATION").await.unwrap().info().await.unwrap().config.clone();
@@ -125,18 +126,18 @@ async fn other_settings_are_shown_and_changed_only_where_nothing_is_lost() {
     ];
     assert_eq!(settings(&plan[1]), reservation);
     // Subjects that overlap cannot be added; the rest of the stream can still be changed.
-    let part = plan[0].to_do(false).unwrap();
+    let part = plan[0].to_do(Pruning::Keep).unwrap();
     let refused = nats.carry_out(&catalog(), &part).await.unwrap_err().to_string();
     assert!(refused.contains("the stream BILLING cannot be changed"), "{refused}");
-    nats.carry_out(&catalog(), &plan[1].to_do(false).unwrap()).await.unwrap();
+    nats.carry_out(&catalog(), &plan[1].to_do(Pruning::Keep).unwrap()).await.unwrap();
     let plan = nats.plan(&catalog()).await.unwrap();
     assert_eq!(names(&plan), [("stream", "BILLING")]);
     let mut billing = plan[0].clone();
     if let Action::Change { settings } = &mut billing.action {
         settings.retain(|setting| setting.setting == "max_age");
     }
-    assert_eq!(billing.to_do(false), None, "a shorter time deletes messages");
-    nats.carry_out(&catalog(), &billing.to_do(true).unwrap()).await.unwrap();
+    assert_eq!(billing.to_do(Pruning::Keep), None, "a shorter time deletes messages");
+    nats.carry_out(&catalog(), &billing.to_do(Pruning::Delete).unwrap()).await.unwrap();
     let stream = jetstream.get_stream("BILLING").await.unwrap();
     assert_eq!(stream.cached_info().config.max_age, 7 * DAY);
 }
@@ -145,7 +146,7 @@ async fn other_settings_are_shown_and_changed_only_where_nothing_is_lost() {
 async fn what_the_catalog_does_not_mention_is_deleted_only_when_nobody_reads_it() {
     let server = need!(server());
     let nats = Nats::connect(server.url(), options("a")).await.unwrap();
-    apply(&nats, &catalog(), false).await;
+    apply(&nats, &catalog(), Pruning::Keep).await;
     let (retired, gone) =
         ("melmastoon.reservation.booking.parked.v1", "melmastoon.spa.slot.booked.v1");
     for topic in [retired, gone] {
@@ -170,7 +171,7 @@ async fn what_the_catalog_does_not_mention_is_deleted_only_when_nobody_reads_it(
     assert_eq!(found.len(), 4, "what is of another system is none of ours: {plan:?}");
     let curious = plan.iter().find(|d| d.name == "billing-service.folios").unwrap();
     assert_eq!(settings(curious), [("reads", CANCELLED, "nothing undeclared", true)]);
-    assert_eq!(apply(&nats, &catalog(), false).await, plan, "nothing is deleted unasked");
+    assert_eq!(apply(&nats, &catalog(), Pruning::Keep).await, plan, "nothing is deleted unasked");
     for name in ["SPA", "spa-service.slots"] {
         let extra = plan.iter().find(|difference| difference.name == name).unwrap();
         let refused = nats.carry_out(&catalog(), extra).await.unwrap_err();
@@ -180,7 +181,7 @@ async fn what_the_catalog_does_not_mention_is_deleted_only_when_nobody_reads_it(
         );
     }
     reader.close().await.unwrap();
-    assert_eq!(apply(&nats, &catalog(), true).await, std::slice::from_ref(curious));
+    assert_eq!(apply(&nats, &catalog(), Pruning::Delete).await, std::slice::from_ref(curious));
     let jetstream = jetstream_of(&server).await;
     assert!(jetstream.get_stream("SPA").await.is_err());
     assert!(jetstream.get_stream("LEDGER").await.is_ok());

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use async_nats::jetstream::context::ContextBuilder;
 use async_nats::jetstream::{self, stream};
 use async_nats::{ConnectOptions, Event};
-use chapar_core::port::{Transport, TransportError};
+use chapar_core::port::{Pruning, Transport, TransportError};
 use chapar_testkit::need;
 use chapar_testkit::servers::{Instance, Kind, Launch, ServerError};
 use chapar_transports::nats::{Nats, NatsOptions, setup_files};
@@ -97,7 +97,7 @@ impl Intruder {
 async fn a_service_publishes_and_reads_what_is_its_own_and_the_server_refuses_the_rest() {
     let locked = need!(Locked::start());
     let operator = locked.as_operator().await;
-    assert_eq!(apply(&operator, &catalog(), false).await, []);
+    assert_eq!(apply(&operator, &catalog(), Pruning::Keep).await, []);
 
     let reservation = locked.as_service("reservation-service").await;
     let billing = locked.as_service("billing-service").await;
@@ -174,7 +174,7 @@ async fn a_consumer_that_is_declared_later_gets_the_topic_from_its_beginning() {
     let server = need!(server());
     let options = NatsOptions { isolated: true, ..options("operator") };
     let operator = Nats::connect(server.url(), options.clone()).await.unwrap();
-    apply(&operator, &catalog(), false).await;
+    apply(&operator, &catalog(), Pruning::Keep).await;
     for topic in [HELD, CANCELLED] {
         operator.publish(vec![message(topic, "inn", "inn:1")]).await.remove(0).unwrap();
     }
@@ -191,7 +191,7 @@ async fn a_consumer_that_is_declared_later_gets_the_topic_from_its_beginning() {
     let mut more = later.subscriptions[3].clone();
     more.topic = CANCELLED.into();
     later.subscriptions.push(more);
-    assert_eq!(apply(&operator, &later, false).await, []);
+    assert_eq!(apply(&operator, &later, Pruning::Keep).await, []);
     folios.topics.push(CANCELLED.into());
     let reader = billing.subscribe(&folios).await.unwrap();
     let limit = Instant::now() + Duration::from_secs(10);

@@ -78,7 +78,7 @@ fn answer(mut stream: &TcpStream, seeks: &Mutex<Vec<(String, Value)>>) -> Option
     write!(stream, "{head}Content-Length: {}\r\n\r\n{body}", body.len()).ok()
 }
 
-/// Two of the consumer, its dead letters, and one of somebody else.
+/// Two of the consumer, its dead letters, and one of another consumer.
 fn subscriptions() -> Value {
     let of = |name: &str, consumer: &str, letters: bool| {
         let mut subscription = json!({

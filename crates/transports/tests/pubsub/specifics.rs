@@ -216,7 +216,7 @@ async fn lets_go_in_time(host: &str, lease: Duration) {
         if !got.is_empty() {
             break got;
         }
-        assert!(Instant::now() < limit, "nobody takes over");
+        assert!(Instant::now() < limit, "no process takes over");
     };
     assert_eq!(bodies(&first)[0], "a:1");
     let late = cut_off.ack(&[held[0].token]).await;
@@ -267,7 +267,7 @@ async fn a_pushed_message_is_answered_when_it_is_dealt_with() {
         let (pushed, short, body) = (pushed.clone(), short.clone(), push_body(&topic, id));
         tokio::spawn(async move { pushed.deliver(&short, &body).await })
     };
-    assert_eq!(push("1").await.unwrap(), Handed::Unknown, "nobody has subscribed");
+    assert_eq!(push("1").await.unwrap(), Handed::Unknown, "no consumer has subscribed");
     let reader = pushed.subscribe(&spec(&topic)).await.unwrap();
 
     let answer = push("2");
