@@ -40,7 +40,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use chapar_core::dialect::Message;
-use chapar_core::port::{Clock, Delivery, ManualClock, Position, Token};
+use chapar_core::port::{AckToken, Clock, Delivery, ManualClock, Position};
 use chapar_core::{Envelope, Headers, IntoDraft, Tenant};
 use chapar_sql::{Backend, DeadLetter, SqlTransport, Store, StoreError, StoreOptions};
 use jiff::{SignedDuration, Timestamp};

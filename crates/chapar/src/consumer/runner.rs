@@ -402,8 +402,8 @@ impl Runner {
 async fn beat(subscription: Arc<dyn Subscription>) {
     loop {
         tokio::time::sleep(HEARTBEAT).await;
-        if let Err(error) = subscription.extend(&[]).await {
-            warn!(%error, "cannot extend the subscription's lease");
+        if let Err(error) = subscription.keep_alive().await {
+            warn!(%error, "heartbeat of the subscription failed");
         }
     }
 }
