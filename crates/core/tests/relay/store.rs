@@ -28,8 +28,8 @@ pub(crate) struct Store {
     /// The marked rows of each key and topic.
     marks: HashMap<String, BTreeMap<String, Vec<i64>>>,
     requests: Vec<Request>,
-    /// The last call before each start of a republish request in a shard.
-    pub(crate) started: HashMap<Shard, Vec<u64>>,
+    /// The republish requests that were started in a shard, with the last call before each.
+    pub(crate) started: HashMap<Shard, Vec<(i64, u64)>>,
     next_epoch: i64,
     next_track: i64,
 }
@@ -144,7 +144,7 @@ impl Store {
             let mut place = self.tracks[id].clone();
             if self.prepare(&mut place) {
                 for shard in shards {
-                    self.started.entry(*shard).or_default().push(issued);
+                    self.started.entry(*shard).or_default().push((place.started, issued));
                 }
             }
             self.tracks.insert(*id, place);
