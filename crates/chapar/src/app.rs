@@ -272,7 +272,11 @@ impl App {
             tasks.spawn(runner.run());
         }
         if relays {
-            tasks.spawn(relay.run());
+            tasks.spawn(async move {
+                if let Err(error) = relay.run().await {
+                    warn!(error = &error as &dyn std::error::Error, "the relay has stopped");
+                }
+            });
             tasks.spawn(keep_house(chapar, keep, stop.clone()));
         }
         if copies {

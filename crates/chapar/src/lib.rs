@@ -51,7 +51,7 @@ pub use chapar_core as core;
 pub use chapar_core::{Draft, Envelope, Event, Id, IntoDraft, Payload, Producer, Profile, Tenant};
 pub use chapar_sql as sql;
 pub use chapar_sql::AuditEntry;
-pub use chapar_sql::{Store, StoreError, StoreOptions, Tx};
+pub use chapar_sql::{RepublishRequest, Store, StoreError, StoreOptions, Tx};
 pub use consumer::{Consumer, Gap, HandlerFn, Missing};
 pub use cx::Cx;
 pub use effects::{EffectOutcome, EffectTask};
@@ -60,7 +60,6 @@ pub use metrics::{Blocked, ConsumerMetrics, Metrics};
 pub use projection::{Projection, read_model};
 pub use push::{Endpoint, EndpointError};
 pub use registry::{BundleSource, FetchError, Refusal, Registry, RegistryError, Token};
-pub use republish::{RepublishError, Republished};
 
 /// The README and the guide, compiled so that their samples stay true.
 macro_rules! page {

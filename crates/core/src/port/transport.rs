@@ -229,6 +229,10 @@ pub trait Transport: Send + Sync {
     /// Unless [`Features::ordered_in_flight`], a batch holds at most one message of a key.
     fn publish(&self, batch: Vec<Outgoing>) -> BoxFuture<'_, Vec<Result<Receipt, TransportError>>>;
 
+    /// Forgets which events were published, where the transport recognises repeated ones by itself:
+    /// the broker may have lost them, and they are published again.
+    fn forget_published(&self) {}
+
     /// Joins a subscription. Several processes that join share its messages.
     fn subscribe<'a>(
         &'a self,
