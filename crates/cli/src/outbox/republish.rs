@@ -26,14 +26,33 @@ The running relays publish the events again, with the ids and the order stamps t
 skip what they have applied. New events of a shard wait until its republished ones are out.
 Ctrl-C leaves the request running.";
 
+// The arguments without a subcommand are optional here and required by clap: a subcommand lifts
+// that.
 #[derive(clap::Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub(crate) struct Args {
     #[command(subcommand)]
     command: Option<Command>,
 
-    #[command(flatten)]
-    ask: Option<Ask>,
+    /// Everything that was published within this time, such as 30m or 2h.
+    #[arg(long, required = true, value_parser = duration, value_name = "TIME")]
+    since: Option<Duration>,
+
+    /// Why; it is written to the audit log.
+    #[arg(long, required = true, value_name = "TEXT")]
+    reason: Option<String>,
+
+    /// Return at once instead of watching the request.
+    #[arg(long)]
+    detach: bool,
+
+    /// The store: sqlite:FILE or postgres://user@host/database.
+    #[arg(long, required = true, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
+    store: Option<String>,
+
+    /// The output format.
+    #[arg(long, value_enum, default_value = "text")]
+    format: Format,
 }
 
 #[derive(Subcommand)]
@@ -44,24 +63,6 @@ enum Command {
     Watch(Watch),
     /// Cancel a request; what was published again stays published.
     Cancel(Cancel),
-}
-
-#[derive(clap::Args)]
-struct Ask {
-    /// Everything that was published within this time, such as 30m or 2h.
-    #[arg(long, value_parser = duration, value_name = "TIME")]
-    since: Duration,
-
-    /// Why; it is written to the audit log.
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-
-    /// Return at once instead of watching the request.
-    #[arg(long)]
-    detach: bool,
-
-    #[command(flatten)]
-    target: Target,
 }
 
 #[derive(clap::Args)]
@@ -87,28 +88,30 @@ struct Cancel {
 }
 
 pub(super) async fn run(args: &Args) -> Result<ExitCode> {
-    match (&args.command, &args.ask) {
-        (Some(Command::List(args)), _) => list(args).await,
-        (Some(Command::Watch(args)), _) => {
+    match &args.command {
+        Some(Command::List(args)) => list(args).await,
+        Some(Command::Watch(args)) => {
             watch(&open(&args.target).await?, args.request, args.target.format).await
         }
-        (Some(Command::Cancel(args)), _) => cancel(args).await,
-        (None, Some(args)) => ask(args).await,
-        (None, None) => bail!("--since and --reason are missing; see --help"),
+        Some(Command::Cancel(args)) => cancel(args).await,
+        None => ask(args).await,
     }
 }
 
-async fn ask(args: &Ask) -> Result<ExitCode> {
-    let reason = told(&args.reason)?;
-    let store = open(&args.target).await?;
+async fn ask(args: &Args) -> Result<ExitCode> {
+    let (Some(since), Some(reason), Some(store)) = (args.since, &args.reason, &args.store) else {
+        bail!("--since, --reason and --store are required");
+    };
+    let reason = told(reason)?;
+    let store = open(&Target { store: store.clone(), format: args.format }).await?;
     let mut tx = store.begin_engine().await?;
-    let request = tx.conn().ask_to_republish(args.since, &operator(), reason).await?;
+    let request = tx.conn().ask_to_republish(since, &operator(), reason).await?;
     tx.commit().await?;
     if !args.detach {
-        return watch(&store, request, args.target.format).await;
+        return watch(&store, request, args.format).await;
     }
     let Some(asked) = find(&store, request).await? else { bail!("request {request} is gone") };
-    match args.target.format {
+    match args.format {
         Format::Json => println!("{}", as_json(&asked)),
         Format::Text => {
             eprintln!("asked to republish, as request {request}");
