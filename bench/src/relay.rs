@@ -257,7 +257,8 @@ impl<'a> Bench<'a> {
     async fn rewind(&self, events: i64) -> Result<()> {
         const REWIND: &str = "update chapar.shards set epoch = null, track = 1; \
             delete from chapar.relays; delete from chapar.tracks; \
-            delete from chapar.marked; delete from chapar.key_marks;";
+            delete from chapar.marked; delete from chapar.key_marks; \
+            delete from chapar.earlier_marks;";
         let _ = self.context.delete_stream(STREAM).await;
         let mut conn = PgConnection::connect(&self.place.store).await?;
         let done = self.options.events - events;

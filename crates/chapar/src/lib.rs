@@ -76,7 +76,8 @@ pub use chapar_core::{
 pub use chapar_macros::{Effect, Event, FromRow, Saga, SagaState, SagaTimer, SagaUndo, TextEnum};
 pub use chapar_sql as sql;
 pub use chapar_sql::{
-    AuditEntry, FromRow, Migration, Param, Row, Store, StoreError, StoreOptions, Tx, Value,
+    AuditEntry, FromRow, Migration, Param, RepublishRequest, Row, Store, StoreError, StoreOptions,
+    Tx, Value,
 };
 pub use command::Command;
 pub use consumer::{Consumer, Gap, HandlerFn, Missing};
@@ -89,7 +90,6 @@ pub use projection::{Projection, read_model};
 pub use push::{Endpoint, EndpointError};
 #[cfg(feature = "contracts")]
 pub use registry::{BundleSource, FetchError, Refusal, Registry, RegistryError, Token};
-pub use republish::{RepublishError, Republished};
 pub use running::{RunError, Running, ctrl_c};
 pub use service::Service;
 pub use supervisor::{Health, PartHealth};

@@ -1,7 +1,7 @@
-//! The relay: from the outbox to the transport, in commit order per key.
+//! The relay: publishes the outbox to the transport, in commit order per key.
 //!
-//! What to do is decided by [`machine::relay`](chapar_core::machine::relay); this module does
-//! it, everything at once.
+//! [`machine::relay`](chapar_core::machine::relay) decides what to do; this module carries it out,
+//! each call in a task of its own.
 
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use chapar_core::machine::relay::{
 };
 use chapar_core::machine::stamps::{self, Stamper};
 use chapar_core::port::{
-    Chunk, Fate, Outbox, OutboxError, Outgoing, Settled, Transport, TransportError,
+    Chunk, Fate, Lease, Outbox, OutboxError, Outgoing, Settled, Transport, TransportError,
 };
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
@@ -29,18 +29,18 @@ pub(crate) struct Relay {
     pub(crate) transport: Arc<dyn Transport>,
     pub(crate) owner: String,
     pub(crate) plan: Plan,
-    /// The topics whose order is stamped.
+    /// The topics whose events get an order stamp.
     pub(crate) stamped: Vec<String>,
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,
 }
 
-/// Keys whose marks are remembered, twice.
+/// The capacity of a generation in the cache of marks, in keys.
 const STAMPED_KEYS: usize = 20_000;
-/// Whoever takes over looks at the rows of about this long.
+/// A relay that takes over computes the marks of about this long from the rows.
 const MARK_EVERY: Duration = Duration::from_secs(2);
 const DUE_ROWS: usize = 500;
-/// A transport that has not answered until then does not answer.
+/// The timeout of a publish.
 const PUBLISH_PATIENCE: Duration = Duration::from_secs(30);
 
 impl Relay {
@@ -59,7 +59,7 @@ impl Relay {
         let stop = hands.relay.stop.clone();
         let mut work = JoinSet::new();
         let mut happened = Happened::Tick;
-        let mut told = false;
+        let mut stopping = false;
         loop {
             let wall = hands.relay.chapar.clock().now();
             for what in machine.step(started.elapsed(), wall, fastrand::f64(), happened) {
@@ -74,10 +74,12 @@ impl Relay {
                 biased;
                 Some(answer) = work.join_next(), if !work.is_empty() => match answer {
                     Ok(answer) => answer,
+                    // The lease expires by itself; this relay after its restart, or another one, goes on
+                    // from the last checkpoint.
                     Err(error) => return Err(Broke(error.to_string())),
                 },
-                () = stop.cancelled(), if !told => {
-                    told = true;
+                () = stop.cancelled(), if !stopping => {
+                    stopping = true;
                     Happened::Stop
                 }
                 nudged = nudges.wait(pause) => match nudged {
@@ -89,7 +91,7 @@ impl Relay {
     }
 }
 
-/// Does what the machine says.
+/// Carries out what the machine decides.
 struct Hands {
     relay: Relay,
     stamper: Mutex<Stamper>,
@@ -102,6 +104,11 @@ impl Hands {
         match what {
             Do::Lease(epoch) => {
                 let lease = outbox.lease(&self.relay.owner, epoch, self.lease).await;
+                let republishes =
+                    |lease: &Lease| lease.tracks.iter().any(|track| track.republishing.is_some());
+                if lease.as_ref().is_ok_and(republishes) {
+                    self.relay.transport.forget_published();
+                }
                 answer(Asked::Lease, lease, Happened::Leased)
             }
             Do::Renew(epoch) => {
@@ -150,9 +157,6 @@ impl Hands {
             outbox.mark(reading.epoch, &reading.tracks, &self.relay.stamped).await?;
         }
         let mut chunk = outbox.read(&reading.tracks, reading.limit).await?;
-        if self.relay.stamped.is_empty() {
-            return Ok((chunk, false));
-        }
         self.stamper().marked(reading.marked);
         let unknown = self.stamper().unknown(&chunk.rows);
         if !unknown.is_empty() {
@@ -179,7 +183,7 @@ impl Hands {
                 continue;
             }
             if let Err(error) = self.relay.chapar.complete(&mut row) {
-                warn!(event_id = %row.event_id, topic = row.topic, error, "quarantined");
+                warn!(event_id = %row.event_id, topic = row.topic, error, "event quarantined");
                 refused.extend(row.key);
                 results.push((ticket, Err(Refusal::Never(error))));
                 continue;
@@ -213,7 +217,7 @@ impl Hands {
             }
             Err(_) => {
                 metrics.add_publish_errors(sent.len() as u64);
-                let silent = || Err(Refusal::Later("the transport did not answer".into()));
+                let silent = || Err(Refusal::Later("publishing timed out".into()));
                 results.extend(sent.into_iter().map(|ticket| (ticket, silent())));
             }
         }
@@ -241,12 +245,85 @@ fn answer<T>(
     match result {
         Ok(answer) => happened(answer),
         Err(OutboxError::LeaseLost(lost)) => {
-            debug!(%lost, "another relay has taken over");
+            debug!(%lost, "lease lost to another relay");
             Happened::LeaseLost(asked)
         }
         Err(error) => {
-            warn!(error = &error as &dyn std::error::Error, ?asked, "the outbox did not answer");
+            warn!(error = &error as &dyn std::error::Error, ?asked, "outbox call failed; retrying");
             Happened::Failed(asked)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Profile, Store, StoreOptions};
+    use chapar_core::dialect::Melmastoon;
+    use chapar_core::port::{BoxFuture, Checkpoint, KeyMarks, OutboxRow, Renewed, Track};
+    use chapar_sql::SqlTransport;
+
+    /// An outbox with a defect.
+    struct Broken;
+
+    type Answer<'a, T> = BoxFuture<'a, Result<T, OutboxError>>;
+
+    impl Outbox for Broken {
+        fn lease<'a>(&'a self, _: &'a str, _: Option<i64>, _: Duration) -> Answer<'a, Lease> {
+            Box::pin(async { panic!("a defect") })
+        }
+
+        fn renew(&self, _: i64, _: Duration) -> Answer<'_, Renewed> {
+            unreachable!("there is no lease")
+        }
+
+        fn release(&self, _: i64) -> Answer<'_, ()> {
+            unreachable!("there is no lease")
+        }
+
+        fn read<'a>(&'a self, _: &'a [Track], _: usize) -> Answer<'a, Chunk> {
+            unreachable!("there is no lease")
+        }
+
+        fn checkpoint<'a>(&'a self, _: i64, _: &'a Checkpoint) -> Answer<'a, ()> {
+            unreachable!("there is no lease")
+        }
+
+        fn due(&self, _: i64, _: usize) -> Answer<'_, Vec<OutboxRow>> {
+            unreachable!("there is no lease")
+        }
+
+        fn settle<'a>(&'a self, _: i64, _: &'a [(i64, Settled)]) -> Answer<'a, ()> {
+            unreachable!("there is no lease")
+        }
+
+        fn mark<'a>(&'a self, _: i64, _: &'a [Track], _: &'a [String]) -> Answer<'a, ()> {
+            unreachable!("there is no lease")
+        }
+
+        fn marks<'a>(&'a self, _: &'a [String]) -> Answer<'a, Vec<KeyMarks>> {
+            unreachable!("there is no lease")
+        }
+    }
+
+    #[tokio::test]
+    async fn a_panic_in_a_task_is_returned_to_the_caller() {
+        let folder = tempfile::tempdir().unwrap_or_else(|e| panic!("{e}"));
+        let url = format!("sqlite:{}", folder.path().join("relay.db").display());
+        let store = Store::open(&url, &StoreOptions::default()).await;
+        let store = store.unwrap_or_else(|e| panic!("{e}"));
+        let profile = Profile::builtin("melmastoon").unwrap_or_else(|| panic!("no profile"));
+        let relay = Relay {
+            transport: Arc::new(SqlTransport::new(store.clone(), "a")),
+            chapar: Chapar::builder(store, profile, Arc::new(Melmastoon)).build(),
+            outbox: Arc::new(Broken),
+            owner: "a".into(),
+            plan: Plan::default(),
+            stamped: Vec::new(),
+            metrics: Metrics::default(),
+            stop: CancellationToken::new(),
+        };
+        let Err(Broke(error)) = relay.run().await else { panic!("it cannot go on") };
+        assert!(error.contains("panic"), "{error}");
     }
 }

@@ -174,7 +174,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Catalog(command) => catalog::run(command),
         Command::Schema(command) => schema::run(command),
         Command::Topology(command) => topology::run(command, config),
-        Command::Outbox(command) => outbox::run(command, config),
+        Command::Outbox(command) => outbox::run(command),
         Command::Consumers(command) => consumers::run(command, config),
         Command::Sagas(command) => sagas::run(command),
         Command::Projections(command) => projections::run(command),

@@ -1,59 +1,49 @@
-//! `chapar outbox`: what waits to be published, what could not be, and what is published again.
+//! `chapar outbox`: lag, parked and quarantined events, and publishing again.
 
-use std::io::{IsTerminal, Write};
+mod republish;
+
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, bail};
-use chapar::{Chapar, Producer, Store, StoreOptions};
+use anyhow::{Result, bail};
+use chapar::{Store, StoreOptions};
 use chapar_sql::ParkedRow;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::json;
 
-use crate::config::{Config, duration};
 use crate::output::{Format, bold, dim, red};
-use crate::relay::system;
-use crate::transport;
-use crate::up::{interrupted, process_name};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
-    /// How far the relays are behind.
+    /// Show how far the relays are behind.
     #[command(after_help = "\
 Examples:
   chapar outbox status --store postgres://localhost/hotel
   chapar outbox status --store sqlite:hotel.db --format json")]
     Status(Target),
-    /// Events that failed and are tried again, each with those of its key that wait behind it.
+    /// List events that failed and are retried, with the events of their keys behind them.
     Parked(List),
-    /// Events that failed for good.
+    /// Show, release or drop events that failed permanently.
     #[command(subcommand)]
     Quarantine(Quarantine),
     /// Publish again, under the same ids, what a broker has lost.
-    #[command(after_help = "\
-Examples:
-  chapar outbox republish --store postgres://localhost/hotel --profile melmastoon \\
-      --transport nats://localhost --since 2h --reason 'disk of nats-1 was lost, INC-42'
-
-Whoever has applied an event skips it. Events that wait or are parked are left to the relay.
-Ctrl-C stops it; it then says where to go on.")]
-    Republish(Republish),
+    #[command(after_help = republish::EXAMPLES)]
+    Republish(republish::Args),
 }
 
 #[derive(Subcommand)]
 pub(crate) enum Quarantine {
-    /// The first of each key.
+    /// List the first event of each blocked key.
     List(List),
-    /// One of them, with all that is known of it.
+    /// Show one event with everything that is known about it.
     #[command(after_help = "\
 Examples:
   chapar outbox quarantine show 4711 --store postgres://localhost/hotel
   chapar outbox quarantine show 4711 --store sqlite:hotel.db --payload --format json")]
     Show(ShowRow),
-    /// Let the relay try one again; it keeps its place in the order of its key.
+    /// Let the relay retry an event; it keeps its place in the order of its key.
     Release(Decide),
-    /// Give one up for good; the next of its key moves up, and the event stays in the store.
+    /// Never publish an event; the next of its key follows, and the event stays in the store.
     Drop(Decide),
 }
 
@@ -63,7 +53,7 @@ pub(crate) struct Target {
     #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
     pub(crate) store: String,
 
-    /// The form of the output.
+    /// The output format.
     #[arg(long, value_enum, default_value = "text")]
     pub(crate) format: Format,
 }
@@ -73,17 +63,17 @@ pub(crate) struct List {
     #[command(flatten)]
     target: Target,
 
-    /// The most lines.
+    /// The most entries.
     #[arg(long, default_value_t = 100, value_name = "N")]
     limit: usize,
 }
 
 #[derive(Args)]
 pub(crate) struct ShowRow {
-    /// Its number, as `list` shows it.
+    /// Its number, as shown by `list`.
     seq: i64,
 
-    /// Show the bytes as well, personal data included.
+    /// Show the body too, with the personal data in it.
     #[arg(long)]
     payload: bool,
 
@@ -93,7 +83,7 @@ pub(crate) struct ShowRow {
 
 #[derive(Args)]
 pub(crate) struct Decide {
-    /// Its number, as `list` shows it.
+    /// Its number, as shown by `list`.
     seq: i64,
 
     /// Why; it is written to the audit log.
@@ -104,33 +94,7 @@ pub(crate) struct Decide {
     target: Target,
 }
 
-#[derive(Args)]
-pub(crate) struct Republish {
-    /// How far back, such as 30m or 2h.
-    #[arg(long, value_parser = duration, value_name = "TIME")]
-    since: Duration,
-
-    /// Go on behind this row; a run that stopped has said which.
-    #[arg(long, default_value_t = 0, value_name = "SEQ")]
-    after: i64,
-
-    /// Why; it is written to the audit log.
-    #[arg(long, value_name = "TEXT")]
-    reason: String,
-
-    /// Where to: nats://host:port, or `sql:` for the log in the same store.
-    #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL")]
-    transport: String,
-
-    /// The system's profile: a preset or a TOML file.
-    #[arg(long, env = "CHAPAR_PROFILE", value_name = "NAME|FILE")]
-    profile: String,
-
-    #[command(flatten)]
-    target: Target,
-}
-
-pub(crate) fn run(command: Command, config: Config) -> Result<ExitCode> {
+pub(crate) fn run(command: Command) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match command {
@@ -140,7 +104,7 @@ pub(crate) fn run(command: Command, config: Config) -> Result<ExitCode> {
             Command::Quarantine(Quarantine::Show(args)) => show_row(&args).await,
             Command::Quarantine(Quarantine::Release(decide)) => release(&decide).await,
             Command::Quarantine(Quarantine::Drop(decide)) => drop_row(&decide).await,
-            Command::Republish(args) => republish(&args, &config).await,
+            Command::Republish(args) => republish::run(&args).await,
         }
     })
 }
@@ -201,7 +165,7 @@ async fn parked(list: &List, quarantined: bool) -> Result<ExitCode> {
             let rows: Vec<_> = rows.iter().map(as_json).collect();
             println!("{}", serde_json::to_string_pretty(&rows)?);
         }
-        Format::Text if rows.is_empty() => eprintln!("nothing"),
+        Format::Text if rows.is_empty() => eprintln!("no events"),
         Format::Text => rows.iter().for_each(print),
     }
     Ok(ExitCode::SUCCESS)
@@ -263,7 +227,7 @@ async fn show_row(args: &ShowRow) -> Result<ExitCode> {
                     }),
                 ),
             );
-            println!("{}", dim(&format!("chapar trace {} tells its story", event.correlation_id)));
+            println!("{}", dim(&format!("see also: chapar trace {}", event.correlation_id)));
         }
     }
     Ok(ExitCode::SUCCESS)
@@ -281,7 +245,7 @@ fn as_json(row: &ParkedRow) -> serde_json::Value {
 fn print(row: &ParkedRow) {
     let key = row.key.as_deref().unwrap_or("no key");
     println!("{}  {}  {}  {key}", bold(&row.seq.to_string()), row.topic, row.tenant);
-    let error = row.last_error.as_deref().unwrap_or("waits behind another");
+    let error = row.last_error.as_deref().unwrap_or("waits behind another event of its key");
     println!("    {} attempts, {} behind it: {error}", row.attempts, row.behind);
     if let Some(at) = row.next_attempt_at {
         println!("    {}", dim(&format!("next attempt at {at}")));
@@ -294,7 +258,7 @@ async fn release(decide: &Decide) -> Result<ExitCode> {
     let done =
         tx.conn().release_quarantined(decide.seq, &operator(), told(&decide.reason)?).await?;
     tx.commit().await?;
-    said(decide, done, "released", "the relay tries it within a second")
+    said(decide, done, "released", "the relay retries it within a second")
 }
 
 async fn drop_row(decide: &Decide) -> Result<ExitCode> {
@@ -302,12 +266,12 @@ async fn drop_row(decide: &Decide) -> Result<ExitCode> {
     let mut tx = store.begin_engine().await?;
     let done = tx.conn().drop_quarantined(decide.seq, &operator(), told(&decide.reason)?).await?;
     tx.commit().await?;
-    said(decide, done, "dropped", "the next of its key moves up; the event stays in the store")
+    said(decide, done, "dropped", "it is never published; the next of its key follows")
 }
 
 pub(crate) fn told(reason: &str) -> Result<&str> {
     match reason.trim() {
-        "" => bail!("--reason is empty; say why, it is written to the audit log"),
+        "" => bail!("--reason is empty; it is written to the audit log, so say why"),
         reason => Ok(reason),
     }
 }
@@ -324,58 +288,12 @@ fn said(decide: &Decide, done: bool, what: &str, then: &str) -> Result<ExitCode>
     Ok(ExitCode::SUCCESS)
 }
 
-async fn republish(args: &Republish, config: &Config) -> Result<ExitCode> {
-    let stop = interrupted();
-    let store = open(&args.target).await?;
-    let (profile, dialect) = system(&args.profile)?;
-    let owner = process_name("republish");
-    let transport =
-        transport::open(&args.transport, &config.nats, &store, &owner, &profile.name).await?;
-    let producer = Producer { service: "chapar-relay".into(), ..Producer::default() };
-    let chapar = Chapar::builder(store, profile, dialect).producer(producer).build();
-    let since = Timestamp::now().saturating_sub(args.since).context("--since is too far back")?;
-    let (began, watched) = (Instant::now(), std::io::stderr().is_terminal());
-    let reason = told(&args.reason)?;
-    let done = chapar
-        .republish(&*transport, since, args.after, &operator(), reason, |done| {
-            if watched && began.elapsed() > Duration::from_secs(2) {
-                let rate = done.taken as f64 / began.elapsed().as_secs_f64();
-                let _ = write!(
-                    std::io::stderr(),
-                    "\r\x1b[2K{} published again, {rate:.0} per second …",
-                    done.taken
-                );
-            }
-            !stop.is_cancelled()
-        })
-        .await?;
-    if watched {
-        let _ = write!(std::io::stderr(), "\r\x1b[2K");
-    }
-    match args.target.format {
-        Format::Json => println!(
-            "{}",
-            json!({ "taken": done.taken, "duplicates": done.duplicates, "last": done.last,
-                    "stopped": stop.is_cancelled() })
-        ),
-        Format::Text => {
-            eprintln!("{} published again, {} were still there", done.taken, done.duplicates);
-        }
-    }
-    if stop.is_cancelled() {
-        eprintln!("stopped; go on with --after {}", done.last);
-        return Ok(ExitCode::from(130));
-    }
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Who does it, as the operating system knows them: who has logged in, which stays with them as
-/// somebody else, or whose process it is. The environment is only what somebody says.
+/// The operator, as the operating system knows them: the user who logged in, also after `sudo`, or
+/// else the owner of the process. Environment variables are not trusted: anyone can set them.
 pub(crate) fn operator() -> String {
     let logged_in = std::fs::read_to_string("/proc/self/loginuid");
     let logged_in = logged_in.ok().and_then(|id| id.trim().parse().ok());
-    let nobody = |id: &u32| *id == u32::MAX;
-    let id = logged_in.filter(|id| !nobody(id));
+    let id = logged_in.filter(|id| *id != u32::MAX);
     let id = id.unwrap_or_else(|| rustix::process::getuid().as_raw());
     let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
     let named = users.lines().find_map(|line| {

@@ -1,4 +1,4 @@
-//! `chapar relay`: publishes what services commit, in a process of its own.
+//! `chapar relay`: runs a relay as a process of its own.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -18,11 +18,11 @@ use crate::up::{interrupted, process_name, until_stopped};
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The store whose outbox is relayed: sqlite:FILE or postgres://user@host/database.
+    /// The store whose outbox is published: sqlite:FILE or postgres://user@host/database.
     #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
     store: String,
 
-    /// Where events go: nats://host:port, pubsub://project, or `sql:` for the log in the same
+    /// Where events are published: nats://host:port, pubsub://project, or `sql:` for the log in the same
     /// store [default: sql:].
     #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL")]
     transport: Option<String>,
@@ -31,20 +31,20 @@ pub(crate) struct Args {
     #[arg(long, env = "CHAPAR_PROFILE", value_name = "NAME|FILE")]
     profile: String,
 
-    /// The released contracts that events of chapar.emit must keep: a file, https://, gs:// or s3://.
+    /// The released contracts for events of chapar.emit: a file, https://, gs:// or s3://.
     #[arg(long, env = "CHAPAR_CONTRACTS", value_name = "FILE|URL")]
     contracts: Option<String>,
 
-    /// Where /healthz, /readyz and /metrics answer; port 0 takes a free one.
+    /// The address of /healthz, /readyz and /metrics; port 0 picks a free one.
     #[arg(long, env = "CHAPAR_LISTEN", default_value = "127.0.0.1:7071", value_name = "ADDRESS")]
     listen: String,
 
-    /// Topics whose events are stamped with their place in the order of their key. With
-    /// --contracts, those that need it are, on a transport that does not keep it.
+    /// Topics whose events get an order stamp. With --contracts, topics that need one get it by
+    /// themselves, on a transport that does not keep the order across topics.
     #[arg(long, value_name = "TOPIC")]
     stamp: Vec<String>,
 
-    /// How long what is under way may take to finish after SIGTERM.
+    /// How long to wait after SIGTERM for what is in flight.
     #[arg(long, default_value = "10s", value_parser = duration, value_name = "TIME")]
     drain: Duration,
 }
@@ -57,11 +57,11 @@ Examples:
   chapar relay --store postgres://relay@db/hotel --profile melmastoon \\
       --contracts https://contracts.example.org/hotel.json
 
-A server that asks for a bearer token gets the one in CHAPAR_CONTRACTS_TOKEN, or in the file
-that CHAPAR_CONTRACTS_TOKEN_FILE names.
+The bearer token for --contracts is read from CHAPAR_CONTRACTS_TOKEN, or from the file named by
+CHAPAR_CONTRACTS_TOKEN_FILE.
 
-Several relays share the work; one that dies is replaced within five seconds.
-Each uses at most 14 connections, whatever the number of tenants.";
+Several relays share the work; a relay that dies is replaced within five seconds.
+Each uses at most 14 connections, for any number of tenants.";
 
 pub(crate) fn run(args: Args, mut config: Config) -> Result<ExitCode> {
     config.relay.transport =
@@ -109,7 +109,7 @@ async fn relay(args: Args, config: Config) -> Result<ExitCode> {
     eprintln!("  health   http://{address}/healthz, /readyz, /metrics");
 
     let ended = until_stopped(&mut running, &interrupted).await;
-    eprintln!("stopping: finishing what is under way");
+    eprintln!("stopping: waiting for what is in flight");
     running.stop(args.drain).await;
     closing.cancel();
     let _ = server.await;
@@ -126,7 +126,7 @@ pub(crate) fn system(name: &str) -> Result<(Profile, Arc<dyn Dialect>)> {
     Ok((profile, dialect))
 }
 
-/// A profile by the name of a preset or of a file.
+/// Loads a profile by the name of a preset or of a file.
 pub(crate) fn profile(name: &str) -> Result<Profile> {
     if let Some(profile) = Profile::builtin(name) {
         return Ok(profile);

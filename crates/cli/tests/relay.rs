@@ -38,6 +38,11 @@ impl Relay {
         (answer.status, answer.text())
     }
 
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
     fn terminate(mut self) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
@@ -215,13 +220,74 @@ fn an_operator_releases_drops_and_publishes_again_and_all_of_it_is_audited() {
     ask(store, "delete from chapar.log where log_offset % 2 = 0");
     let lost = 41 - ask(store, "select count(*) from chapar.log").parse::<i64>().unwrap();
     assert!(lost > 5, "the broker has lost {lost}");
-    let again = ["republish", "--transport", "sql:", "--profile", "melmastoon", "--since", "1h"];
-    let (code, done) = outbox(&[&again[..], &["--reason", "the disk was lost"]].concat());
-    assert_eq!((code, &done["taken"]), (Some(0), &41.into()), "{done}");
-    assert_eq!(done["duplicates"], 41 - lost, "{done}");
+    let again = ["republish", "--since", "1h", "--reason", "the disk was lost"];
+    let (code, done) = outbox(&again);
+    assert_eq!((code, &done["state"]), (Some(0), &"done".into()), "{done}");
+    assert_eq!((&done["published"], &done["parked"]), (&41.into(), &0.into()), "{done}");
     assert_eq!(ask(store, "select count(distinct event_id) from chapar.log"), "41");
+    relay.terminate();
+
+    let (code, asked) = outbox(&[&again[..], &["--detach"]].concat());
+    assert_eq!((code, &asked["state"]), (Some(0), &"running".into()), "{asked}");
+    let request = asked["request"].to_string();
+    let said = chapar(&["outbox", "republish", "--since", "1h", "--reason", "x", "--detach"])
+        .args(["--store", store])
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.contains("no relay is running") && said.contains("republish cancel"), "{said}");
+    let cancel = |reason: &str| outbox(&["republish", "cancel", &request, "--reason", reason]);
+    assert_eq!(cancel(" ").0, Some(1));
+    let (code, cancelled) = cancel("not needed");
+    assert_eq!((code, &cancelled["state"]), (Some(0), &"cancelled".into()), "{cancelled}");
+    assert_eq!(cancel("again").0, Some(1));
+    assert_eq!(outbox(&["republish", "watch", &request]).0, Some(1), "it was cancelled");
+    assert_eq!(outbox(&["republish", "watch", "999"]).0, Some(1));
+    assert_eq!(outbox(&["republish", "--since", "1h"]).0, Some(2), "without a reason");
+    let (_, listed) = outbox(&["republish", "list"]);
+    let states: Vec<_> = listed.as_array().unwrap().iter().map(|one| &one["state"]).collect();
+    assert_eq!(states, ["running", "cancelled", "done"]);
     let actions = "select string_agg(action, ' ' order by id) from chapar.audit_log";
-    assert_eq!(ask(store, actions), "outbox.drop outbox.release outbox.republish");
+    assert_eq!(
+        ask(store, actions),
+        "outbox.drop outbox.release outbox.republish outbox.republish outbox.republish \
+         outbox.republish.cancel"
+    );
+}
+
+#[test]
+fn a_request_continues_after_its_relay_was_killed() {
+    let server = need!(servers::postgres());
+    let database = server.database("republish_cli").unwrap();
+    let store = database.url();
+    assert!(chapar(&["migrate", "apply", "--store", store]).status().unwrap().success());
+    let relay = Relay::start(store);
+    ask(
+        store,
+        "select set_config('app.tenant_id', 'acme', false); \
+         select count(chapar.emit('melmastoon.reservation.booking.modified.v1', tenant => 'acme', \
+         key => 'k' || n % 500, payload => '{}', idempotency_key => 'i' || n)) \
+         from generate_series(1, 20000) n",
+    );
+    let logged = || ask(store, "select count(*) from chapar.log").parse::<i64>().unwrap();
+    let minute = Duration::from_secs(60);
+    eventually("all are published", minute, || logged() == 20_000);
+    ask(store, "truncate chapar.log");
+    let asked = chapar(&["outbox", "republish", "--since", "1h", "--reason", "x", "--detach"])
+        .args(["--store", store])
+        .status();
+    assert!(asked.unwrap().success());
+    let published = || {
+        let published = "select published from chapar.republish_requests";
+        ask(store, published).parse::<i64>().unwrap()
+    };
+    eventually("the relay has begun", minute, || published() > 0);
+    relay.kill();
+    let relay = Relay::start(store);
+    eventually("it is done", minute, || {
+        ask(store, "select count(ended_at) from chapar.republish_requests") == "1"
+    });
+    assert_eq!((logged(), published()), (20_000, 20_000), "what is counted is in a checkpoint");
     relay.terminate();
 }
 

@@ -52,7 +52,7 @@ pub use inbox::{Arrival, ConsumerCard, InboxFloor, InboxHole, InboxMark, Stashed
 pub use kept::{AppendedEvent, KeptCursor, KeptEvent};
 pub use log::SqlTransport;
 pub use migrate::{Migration, SchemaStatus};
-pub use outbox::{Keep, Kept, ParkedRow, RelayCard, SqlOutbox};
+pub use outbox::{Keep, Kept, ParkedRow, RelayCard, RepublishRequest, SqlOutbox};
 pub use projection::{Doc, ProjectionCard, ProjectionMark, SNAPSHOT};
 pub use saga::{DueTimer, HistoryEntry, SagaCard, SagaRow, SagaSummary};
 pub use seek::{Scope, Stretch, StretchCount};

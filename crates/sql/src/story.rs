@@ -146,7 +146,8 @@ impl Conn<'_> {
         static ROW: Statement = Statement::new(
             "select o.event_id, o.ordering_key, o.headers, o.body, p.attempts, p.first_failed_at, \
              p.next_attempt_at, p.quarantined_at from chapar.outbox_parked p \
-             join chapar.outbox o on o.seq = p.seq where p.seq = $1",
+             join (select * from chapar.outbox union all select * from chapar.outbox_held) o \
+             on o.seq = p.seq where p.seq = $1",
         );
         static BEHIND: Statement = Statement::new(
             "select seq from chapar.outbox_parked where ordering_key = $1 and seq > $2 \

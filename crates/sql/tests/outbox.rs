@@ -80,7 +80,8 @@ impl House {
         parks: Vec<Park>,
     ) -> Result<(), OutboxError> {
         lease.tracks.clone_from(&chunk.tracks);
-        let checkpoint = Checkpoint { tracks: chunk.tracks.clone(), parks };
+        let checkpoint =
+            Checkpoint { tracks: chunk.tracks.clone(), parks, ..Checkpoint::default() };
         self.outbox.checkpoint(lease.epoch, &checkpoint).await
     }
 }
@@ -288,7 +289,7 @@ async fn a_lease_is_renewed_while_marks_are_being_written() {
             async move { outbox.mark(marked.epoch, &marked.tracks, &["t".to_owned()]).await },
         );
     let waiting = "select count(*) from pg_stat_activity \
-         where wait_event_type = 'Lock' and query like '%key_marks%' \
+         where wait_event_type = 'Lock' and query like '%come_late%' \
          and datname = current_database()";
     loop {
         let mut tx = house.store.begin_raw().await.unwrap();

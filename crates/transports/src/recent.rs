@@ -33,6 +33,11 @@ impl<K: Hash + Eq, T> Recent<K, T> {
         self.get_at(key, self.window.map(|_| Instant::now()))
     }
 
+    pub(crate) fn clear(&mut self) {
+        self.fresh.clear();
+        self.old.clear();
+    }
+
     pub(crate) fn put(&mut self, key: K, value: T) {
         self.put_at(key, value, self.window.map(|_| Instant::now()));
     }

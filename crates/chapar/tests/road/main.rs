@@ -19,6 +19,7 @@ mod order;
 mod processes;
 mod projection;
 mod push;
+mod republish;
 mod sagas;
 mod seek;
 mod supervised;

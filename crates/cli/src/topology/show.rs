@@ -65,7 +65,7 @@ pub(super) fn summary(plan: &[Difference], pruning: Pruning) -> String {
         _ => format!("; {extra} not in the catalog, which --prune deletes"),
     };
     match create + change {
-        0 if extra > 0 && prune => format!("0 to create, 0 to change{more}"),
+        0 if extra > 0 && pruning == Pruning::Delete => format!("0 to create, 0 to change{more}"),
         0 => format!("the transport matches the catalog{more}"),
         _ => format!("{create} to create, {change} to change{more}"),
     }

@@ -1,14 +1,15 @@
-//! Leases with an epoch: one owner at a time, and a zombie that can do no harm.
+//! Leases with an epoch (a fencing token): one owner at a time, and an expired owner that cannot
+//! write.
 //!
-//! [`LeaseRow`] is what a store keeps and how it decides; SQL stores express the same decision
-//! in one statement, and the in-memory one calls it. [`Tenure`] is the holder's side: when to
-//! renew, and when to stop because the lease may be over before the answer comes.
+//! [`LeaseRow`] is the store's side. SQL stores express the same decision in one statement; the
+//! in-memory store calls it. [`Tenure`] is the holder's side: when to renew, and when to stop
+//! because the lease may expire before the answer arrives.
 
 use std::time::Duration;
 
 use jiff::Timestamp;
 
-/// A lease as a store keeps it. All times are the store's own.
+/// A lease as a store keeps it. All times are those of the store's clock.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct LeaseRow {
     owner: Option<String>,
@@ -19,8 +20,8 @@ pub struct LeaseRow {
 impl LeaseRow {
     /// Takes or renews the lease for `owner`; returns the epoch, or `None` if another holds it.
     ///
-    /// Renewing keeps the epoch. Whoever takes a lease from somebody else, or takes it again
-    /// after it had expired, gets a new one: its holder may have been asleep in between.
+    /// Renewing keeps the epoch. Taking over an expired lease gives a new epoch, also to the same
+    /// owner: it may have been suspended in between.
     pub fn claim(&mut self, owner: &str, now: Timestamp, ttl: Duration) -> Option<i64> {
         let live = self.expires_at > now;
         match &self.owner {
@@ -35,7 +36,7 @@ impl LeaseRow {
         Some(self.epoch)
     }
 
-    /// Gives the lease back, if it is still this epoch.
+    /// Ends the lease, if it is still this epoch.
     pub fn release(&mut self, epoch: i64) {
         if self.epoch == epoch {
             self.owner = None;
@@ -45,8 +46,8 @@ impl LeaseRow {
 
     /// Whether a write guarded by `epoch` may change anything.
     ///
-    /// It asks for the epoch and not for the time: an expired lease that nobody has taken does
-    /// no harm, and a taken one has another epoch.
+    /// The epoch decides and not the time: an expired lease that no other owner has taken is
+    /// harmless, and a taken one has another epoch.
     pub fn admits(&self, epoch: i64) -> bool {
         self.epoch == epoch && self.owner.is_some()
     }
@@ -62,18 +63,18 @@ pub struct Tenure {
 /// What the holder should do now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Holder {
-    /// Go on working; ask again after this long.
+    /// Continue; the next renewal is due after this long.
     Work(Duration),
-    /// Ask for a renewal, and go on working.
+    /// Renew, and continue meanwhile.
     Renew,
-    /// Stop before the next side effect: the lease may be over.
+    /// Stop before the next side effect: the lease may have expired.
     Stop,
 }
 
 impl Tenure {
-    /// A lease of `ttl` that was asked for at `asked_at`.
+    /// A lease of `ttl` that was requested at `asked_at`.
     ///
-    /// It counts from the moment of asking, since the answer may have been long under way.
+    /// The time counts from the request, because the answer may have been delayed.
     pub fn new(asked_at: Duration, ttl: Duration) -> Self {
         Tenure { asked_at, ttl }
     }
@@ -120,7 +121,7 @@ mod tests {
         let heir = row.claim("b", at(4), TTL).unwrap();
         assert!(!row.admits(zombie) && row.admits(heir));
         row.release(zombie);
-        assert!(row.admits(heir), "the zombie cannot give away what is not its own");
+        assert!(row.admits(heir), "an expired holder cannot end the lease of its successor");
     }
 
     #[test]

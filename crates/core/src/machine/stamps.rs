@@ -1,8 +1,9 @@
-//! Stamps: the order of a key over several topics.
+//! Order stamps: the order of a key across several topics.
 //!
-//! No broker keeps the order between topics. The relay knows it, and writes it on the message:
-//! the number of the event, and the number of the last event before it on each subject of its
-//! key. A consumer of several of them holds an event back until the ones before it are there.
+//! No broker keeps the order between topics. The relay knows it and writes it into a header: the
+//! sequence number of the event, and for each subject of its key the number of the last event
+//! before it. A consumer of several subjects holds an event back until its predecessors have
+//! arrived.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
@@ -13,29 +14,29 @@ use crate::port::{KeyMarks, OutboxRow};
 /// The header that carries a stamp.
 pub const HEADER: &str = "chapar-order";
 
-/// Numbers the events of keys, remembering what came last.
+/// Stamps new rows, and remembers the marks of recently used keys.
 ///
-/// Deterministic: the same rows from the same marks get the same stamps, so that a relay that
-/// starts again at the last checkpoint repeats what the one before it said.
+/// Deterministic: the same rows from the same marks get the same stamps, so a relay that restarts
+/// at the last checkpoint repeats the stamps of its predecessor.
 #[derive(Debug)]
 pub struct Stamper {
     topics: HashSet<Arc<str>>,
     capacity: usize,
-    // Two generations: a key that is used moves to the young one. When that is full the old one
-    // goes, once its marks are written, and it becomes the old one.
+    // A cache in two generations: a key that is used moves to the young one. When that is full,
+    // the old generation is dropped once its marks are in the store, and the young one ages.
     young: HashMap<String, Marks>,
     old: HashMap<String, Marks>,
-    /// The last read that stamped a key of the old ones.
+    /// The last read that stamped a key of the old generation.
     old_until: u64,
     last_read: u64,
 }
 
-/// The last numbers of a key, sorted by subject. There are few.
+/// The last sequence numbers of a key, sorted by subject. A key has few subjects.
 type Marks = Vec<(Arc<str>, i64)>;
 
 impl Stamper {
     /// Stamps the events of `topics` and no others. About twice `capacity` keys are remembered,
-    /// and more only as long as their marks are not written.
+    /// more only while their marks are not in the store.
     pub fn new(topics: &[String], capacity: usize) -> Self {
         Stamper {
             topics: topics.iter().map(|topic| Arc::from(topic.as_str())).collect(),
@@ -47,22 +48,27 @@ impl Stamper {
         }
     }
 
-    /// The keys in `rows` whose marks must be [told](Stamper::learn) first.
+    /// The keys in `rows` whose marks have to be [loaded](Stamper::learn) first.
     pub fn unknown(&self, rows: &[OutboxRow]) -> Vec<String> {
         if self.topics.is_empty() {
             return Vec::new();
         }
-        let stamped = rows.iter().filter(|row| self.topics.contains(row.topic.as_str()));
+        let stamped = rows.iter().filter(|row| self.stamps(row));
         let keys = stamped.filter_map(|row| row.key.as_ref());
         let unknown: HashSet<&String> = keys.filter(|key| !self.knows(key)).collect();
         unknown.into_iter().cloned().collect()
+    }
+
+    /// Republished rows keep the stamp that the store has for them.
+    fn stamps(&self, row: &OutboxRow) -> bool {
+        row.republish.is_none() && self.topics.contains(row.topic.as_str())
     }
 
     fn knows(&self, key: &str) -> bool {
         self.young.contains_key(key) || self.old.contains_key(key)
     }
 
-    /// Takes the marks of keys as the store has them; of `keys` that it has none of, there are none.
+    /// Takes the marks of `keys` from the store. A key that is not in `known` has none.
     pub fn learn(&mut self, keys: Vec<String>, known: Vec<KeyMarks>) {
         if self.young.len() + keys.len() > self.capacity && self.old.is_empty() {
             self.old = std::mem::take(&mut self.young);
@@ -79,10 +85,15 @@ impl Stamper {
         self.topics.get(topic).cloned().unwrap_or_else(|| Arc::from(topic))
     }
 
-    /// Stamps the rows of a read in their order.
+    /// Stamps the new rows of a read, in their order. A republished row of a topic that is not
+    /// stamped any more loses the stamp that the store has for it.
     pub fn stamp(&mut self, read: u64, rows: &mut [OutboxRow]) {
         self.last_read = read;
         for row in rows {
+            if row.republish.is_some() {
+                row.stamp.take_if(|_| !self.topics.contains(row.topic.as_str()));
+                continue;
+            }
             let (Some(key), Some(topic)) = (&row.key, self.topics.get(row.topic.as_str())) else {
                 continue;
             };
@@ -99,46 +110,47 @@ impl Stamper {
         }
     }
 
-    /// The marks of all reads up to this one are in the store.
+    /// Takes note that the marks of all reads up to this one are in the store.
     pub fn marked(&mut self, read: u64) {
         if read >= self.old_until {
             self.old.clear();
         }
     }
 
-    /// Whether so many keys are remembered that some marks should be written.
+    /// Whether the cache is full: marks should be written so that old keys can be dropped.
     pub fn is_full(&self) -> bool {
         self.young.len() >= self.capacity && !self.old.is_empty()
     }
 
-    /// Forgets everything: what comes next starts again at the last checkpoint.
+    /// Forgets everything, because reading restarts at the last checkpoint.
     pub fn forget(&mut self) {
         self.young.clear();
         self.old.clear();
     }
 }
 
-/// The place of an event among the events of its key.
+/// An order stamp: the place of an event among the events of its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
-    /// Its number, ascending within the key.
+    /// Its sequence number, ascending within the key.
     pub seq: i64,
-    /// The number of the last event before it, for each subject of the key.
+    /// The sequence number of the last event before it, for each subject of the key.
     pub after: BTreeMap<String, i64>,
 }
 
 impl Stamp {
-    fn write(seq: i64, after: &[(Arc<str>, i64)]) -> String {
-        let length = after.iter().map(|(topic, _)| topic.len() + 12).sum::<usize>();
+    /// The text of a stamp. The subjects have to be sorted: the text is compared.
+    pub fn write<T: AsRef<str>>(seq: i64, after: &[(T, i64)]) -> String {
+        let length = after.iter().map(|(topic, _)| topic.as_ref().len() + 12).sum::<usize>();
         let mut text = String::with_capacity(12 + length);
         let _ = write!(text, "{seq}");
         for (topic, seq) in after {
-            let _ = write!(text, " {topic}={seq}");
+            let _ = write!(text, " {}={seq}", topic.as_ref());
         }
         text
     }
 
-    /// Reads a stamp, if it is one.
+    /// Parses the text of a stamp.
     pub fn read(text: &str) -> Option<Stamp> {
         let mut parts = text.split(' ');
         let seq = parts.next()?.parse().ok()?;
@@ -175,6 +187,7 @@ mod tests {
             behind: false,
             tried: Tried::default(),
             stamp: None,
+            republish: None,
             draft: None,
             written_at: Timestamp::UNIX_EPOCH,
         }
@@ -217,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn who_starts_again_from_the_marks_says_the_same() {
+    fn a_relay_that_restarts_from_the_marks_writes_the_same_stamps() {
         let mut first = stamper(10);
         let mut before = [row(1, "a", "made"), row(2, "a", "paid")];
         first.learn(first.unknown(&before), vec![]);

@@ -16,7 +16,7 @@ pub use clock::{Clock, Ids, ManualClock, SeededIds, SystemClock, SystemIds};
 pub use effects::{Effect, EffectError, Effects};
 pub use outbox::{
     Checkpoint, Chunk, Cursor, Fate, KeyMarks, Lease, LeaseLost, Outbox, OutboxDraft, OutboxError,
-    OutboxRow, Park, Renewed, Settled, Shard, Track, Tried,
+    OutboxRow, Park, Renewed, Republished, Settled, Shard, Track, Tried,
 };
 pub use topology::{
     Action, DeclaredSubscription, Difference, How, LETTERS_KEPT, Pruning, Retained, Setting,

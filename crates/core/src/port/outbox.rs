@@ -11,42 +11,45 @@ use crate::port::BoxFuture;
 /// A part of the key space. All events of one key are in one shard.
 pub type Shard = u16;
 
-/// How far an outbox was read, in the words of the store that said it.
+/// A position in an outbox. Only the store that wrote it can interpret the text.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Cursor(pub String);
 
-/// Shards that travel together: they are read by one cursor.
+/// A group of shards that share one cursor.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Track {
-    /// Names the track in its store.
+    /// Identifies the track in its store.
     pub id: i64,
-    /// Which of its checkpoints this is.
+    /// The number of the checkpoint.
     pub version: i64,
     /// The shards.
     pub shards: Vec<Shard>,
     /// How far they were read.
     pub cursor: Cursor,
+    /// The republish request that the cursor is working through. Until it is done, reading the
+    /// track gives rows that were published before, and no new ones.
+    pub republishing: Option<i64>,
 }
 
-/// What a relay may publish, until the lease expires and somebody else takes it.
+/// What a relay may publish until the lease expires and another relay takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Lease {
-    /// Its holder's number, never given twice; it guards every write of its holder.
+    /// The fencing token: never given twice, and named by every write of the holder.
     pub epoch: i64,
-    /// The shards, from where they were last checkpointed.
+    /// The shards, at their last checkpoint.
     pub tracks: Vec<Track>,
 }
 
-/// What a relay has read.
+/// The result of one read.
 #[derive(Debug, Clone, Default)]
 pub struct Chunk {
     /// The rows, in order of `seq` within a key.
     pub rows: Vec<OutboxRow>,
-    /// How far the tracks are read now.
+    /// The tracks, behind the rows.
     pub tracks: Vec<Track>,
 }
 
-/// A committed event that waits to be published.
+/// A committed event, as the relay publishes it.
 #[derive(Debug, Clone)]
 pub struct OutboxRow {
     /// Ascending in commit order within a key.
@@ -55,7 +58,7 @@ pub struct OutboxRow {
     pub event_id: Id,
     /// The topic it goes to.
     pub topic: String,
-    /// Whose it is.
+    /// The tenant it belongs to.
     pub tenant: String,
     /// Its ordering key; `None` for an event that is declared unordered.
     pub key: Option<String>,
@@ -63,21 +66,24 @@ pub struct OutboxRow {
     pub headers: Headers,
     /// The body of the message.
     pub body: Bytes,
-    /// Rows of its key are parked: it waits behind them.
+    /// Earlier rows of its key are parked: it has to wait behind them.
     pub behind: bool,
-    /// What publishing it has come to so far, if it was parked.
+    /// The failed attempts so far, if it was parked.
     pub tried: Tried,
-    /// Its place among the events of its key, where order over topics is stamped.
+    /// Its order stamp, for topics whose order across topics is stamped. Parked and republished
+    /// rows come with the stamp of their first publication; new rows are stamped after the read.
     pub stamp: Option<String>,
-    /// Set for an event that came in by SQL: the body is the bare payload, and the relay
-    /// completes the envelope by the system's profile. Boxed, because a row is moved often and
-    /// this is seldom there.
+    /// The republish request that asks for it; `None` for a row that was not published yet.
+    pub republish: Option<i64>,
+    /// Set for an event that was written by `chapar.emit`: the body is the bare payload, and the
+    /// relay completes the envelope from the system's profile. Boxed because rows are moved often
+    /// and drafts are rare.
     pub draft: Option<Box<OutboxDraft>>,
-    /// When its transaction wrote it, by the database's clock.
+    /// When it was written, by the database's clock.
     pub written_at: Timestamp,
 }
 
-/// What an event that came in by SQL says of itself beside its payload.
+/// What an event written by `chapar.emit` carries besides its payload.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutboxDraft {
     /// The kind of aggregate.
@@ -94,61 +100,61 @@ pub struct OutboxDraft {
     pub facts: String,
 }
 
-/// The attempts to publish a parked row so far.
+/// The failed attempts to publish a parked row.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Tried {
-    /// How many have failed.
+    /// How many there were.
     pub attempts: u32,
-    /// When the first one did.
+    /// When the first one failed.
     pub first_failed_at: Option<Timestamp>,
 }
 
-/// What became of a row that could not be published.
+/// What happens to a row that could not be published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     /// It waits behind an earlier row of its key.
     Behind,
-    /// It failed, and is tried again.
+    /// It failed and will be retried.
     Retry {
-        /// When.
+        /// The time of the next attempt.
         at: Timestamp,
         /// What went wrong.
         error: String,
     },
-    /// It failed for good, and waits for an operator.
+    /// It failed permanently and waits for an operator.
     Quarantine {
         /// What went wrong.
         error: String,
     },
 }
 
-/// A row that the cursor passes although it is not published.
+/// A row that the cursor passes without its being published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Park {
     /// The row.
     pub seq: i64,
     /// Why it is parked.
     pub fate: Fate,
-    /// Its stamp: it keeps its place in the order of its key.
+    /// Its order stamp, kept for the time when it is published.
     pub stamp: Option<String>,
 }
 
-/// What a parked row has come to.
+/// The outcome of an attempt to publish a parked row.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Settled {
     /// The transport has it durably.
     Published,
-    /// It failed again. `counts` is false while the transport takes nothing at all: that says
-    /// nothing about the row.
+    /// It failed again. `counts` is false during an outage of the transport, which says nothing
+    /// about the row.
     Failed {
-        /// What becomes of it.
+        /// What happens to it.
         fate: Fate,
-        /// Whether this was an attempt.
+        /// Whether the attempt is counted.
         counts: bool,
     },
 }
 
-/// The last numbers of a key, one for each subject.
+/// The marks of a key: the last sequence number of each subject.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct KeyMarks {
     /// The key.
@@ -157,25 +163,45 @@ pub struct KeyMarks {
     pub marks: BTreeMap<String, i64>,
 }
 
-/// Progress of a relay, written at once.
+/// Progress of a relay, written in one transaction.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Checkpoint {
-    /// How far all is published or parked.
+    /// The positions up to which every row is published or parked.
     pub tracks: Vec<Track>,
-    /// The rows on the way that could not be published.
+    /// The rows before those positions that could not be published.
     pub parks: Vec<Park>,
+    /// What was republished since the last checkpoint, by request.
+    pub republished: BTreeMap<i64, Republished>,
 }
 
-/// How a lease stands after its renewal.
+/// Progress of a republish request.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Republished {
+    /// Rows that the transport has taken again.
+    pub published: u64,
+    /// Rows that it did not take, and that are parked with their keys.
+    pub parked: u64,
+}
+
+impl Republished {
+    /// Adds what came later.
+    pub fn add(&mut self, later: Republished) {
+        self.published += later.published;
+        self.parked += later.parked;
+    }
+}
+
+/// The result of renewing a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Renewed {
     /// It holds.
     Held,
-    /// It holds, and the shards are no longer shared alike: ask for a new [`Lease`] soon.
+    /// It holds, but another [`Lease`] call is needed soon: the shards are not shared equally any
+    /// more, or a republish request has to be started or dropped.
     Unbalanced,
 }
 
-/// The lease was taken by somebody else: nothing was written.
+/// The lease was taken by another relay: nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the lease of epoch {epoch} was lost to another relay")]
 pub struct LeaseLost {
@@ -183,11 +209,11 @@ pub struct LeaseLost {
     pub epoch: i64,
 }
 
-/// Why the outbox did not answer.
+/// Why a call to the outbox failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OutboxError {
-    /// The lease is gone; stop publishing.
+    /// The lease is lost; stop publishing.
     #[error(transparent)]
     LeaseLost(#[from] LeaseLost),
     /// The store failed; the call may be repeated.
@@ -198,18 +224,22 @@ pub enum OutboxError {
 /// The relay's view of the store: committed events, by tracks of shards.
 ///
 /// # Contract
-/// - A row appears once its transaction has committed, and it does not matter how late that is:
-///   no row is skipped because others with a higher `seq` were read before it.
+/// - A row appears once its transaction has committed, however late that is: no row is skipped
+///   because rows with a higher `seq` were read before it.
 /// - Within a key, rows appear in the order in which their transactions committed.
-/// - A lease is granted by the store's own clock, a shard to one relay at a time. Every write
+/// - A lease is granted by the store's own clock, each shard to one relay at a time. Every write
 ///   names the lease's epoch and changes nothing if the epoch is over.
+/// - A republish request is started by [`Outbox::lease`], when nothing of the holder is in flight.
+///   From then on reading a track gives the requested rows of its shards in order of `seq`, and
+///   new rows only after the last of them.
 /// - No transaction stays open between two calls.
 pub trait Outbox: Send + Sync {
-    /// Takes the share of `owner` until `ttl` from now, under the `epoch` it has or a new one.
+    /// Takes the share of `owner` until `ttl` from now, under its `epoch` or a new one.
     ///
-    /// All relays that have asked within their `ttl` share alike: who has more than its share
-    /// gives the surplus back, who has less takes what is free or of the dead. Nothing of the
-    /// epoch may be in flight or not checkpointed during the call.
+    /// All relays that called within their `ttl` share equally: a relay with more than its share
+    /// returns the surplus, one with less takes shards that are free or belong to expired relays.
+    /// Republish requests that its shards have not seen are started, and cancelled ones dropped.
+    /// Nothing of the epoch may be in flight or not checkpointed during the call.
     fn lease<'a>(
         &'a self,
         owner: &'a str,
@@ -220,10 +250,10 @@ pub trait Outbox: Send + Sync {
     /// Keeps the lease until `ttl` from now.
     fn renew(&self, epoch: i64, ttl: Duration) -> BoxFuture<'_, Result<Renewed, OutboxError>>;
 
-    /// Gives everything back at once, so that another relay need not wait for it to expire.
+    /// Returns all shards at once, so that other relays need not wait for the lease to expire.
     fn release(&self, epoch: i64) -> BoxFuture<'_, Result<(), OutboxError>>;
 
-    /// The next rows of the tracks, at most about `limit`.
+    /// The next rows of the tracks, at most `limit`.
     fn read<'a>(
         &'a self,
         tracks: &'a [Track],
@@ -237,23 +267,23 @@ pub trait Outbox: Send + Sync {
         checkpoint: &'a Checkpoint,
     ) -> BoxFuture<'a, Result<(), OutboxError>>;
 
-    /// The parked rows that are due: the first of each key, and some of those right behind it.
+    /// The parked rows that are due: the first of each key, and some of the rows right behind it.
     fn due<'a>(
         &'a self,
         epoch: i64,
         limit: usize,
     ) -> BoxFuture<'a, Result<Vec<OutboxRow>, OutboxError>>;
 
-    /// Records what became of parked rows, all or nothing. The next of a key moves up.
+    /// Records the outcome for parked rows, all or nothing. The next row of a key becomes its head.
     fn settle<'a>(
         &'a self,
         epoch: i64,
         settled: &'a [(i64, Settled)],
     ) -> BoxFuture<'a, Result<(), OutboxError>>;
 
-    /// Writes the marks of all rows of `topics` that lie behind `tracks`, as far as they are not
-    /// written. The tracks are those of the last checkpoint. Where no topics were given so far,
-    /// marks begin here.
+    /// Writes the marks of all rows of `topics` that lie before `tracks`, as far as they are not
+    /// written. The tracks are those of the last checkpoint. Marks begin here where no topics were
+    /// stamped before.
     fn mark<'a>(
         &'a self,
         epoch: i64,
@@ -261,7 +291,7 @@ pub trait Outbox: Send + Sync {
         topics: &'a [String],
     ) -> BoxFuture<'a, Result<(), OutboxError>>;
 
-    /// The marks of keys, where any were written.
+    /// The marks of these keys, as far as any were written.
     fn marks<'a>(&'a self, keys: &'a [String])
     -> BoxFuture<'a, Result<Vec<KeyMarks>, OutboxError>>;
 }

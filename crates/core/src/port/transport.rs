@@ -253,6 +253,10 @@ pub trait Transport: Send + Sync {
     /// Without [`Features::ordered_in_flight`], a batch must hold at most one message of a key.
     fn publish(&self, batch: Vec<Outgoing>) -> BoxFuture<'_, Vec<Result<Receipt, TransportError>>>;
 
+    /// Forgets which events were published, where the transport recognises repeated ones by itself:
+    /// the broker may have lost them, and they are published again.
+    fn forget_published(&self) {}
+
     /// Joins a subscription. Several processes that join share its messages.
     fn subscribe<'a>(
         &'a self,

@@ -1,5 +1,5 @@
-//! The relay under thousands of schedules: crashes, frozen relays, zombies, lost
-//! acknowledgements, outages and poison, in every order that a seed can think of.
+//! The relay under thousands of seeded schedules: crashes, frozen relays, expired leases, lost
+//! acknowledgements, outages, rows that are refused, and republish requests.
 #![allow(
     clippy::unwrap_used,
     clippy::print_stdout,
@@ -7,11 +7,12 @@
     reason = "a test may panic and speak"
 )]
 
+mod store;
 mod world;
 
 use world::World;
 
-/// Seeds that once failed, kept for good.
+/// Seeds that failed once, kept as regression tests.
 const SAVED: &[u64] = &[1];
 
 fn explore(seed: u64) -> world::Seen {
@@ -54,4 +55,6 @@ fn whatever_happens_a_key_is_published_in_order_and_nothing_is_lost() {
     assert!(seen.parked > schedules && seen.quarantined > 0 && seen.lost_leases > 0, "{seen:?}");
     assert!(seen.duplicates > schedules && seen.outages > schedules / 4, "{seen:?}");
     assert!(seen.marked > schedules, "{seen:?}");
+    assert!(seen.requests > schedules && seen.cancelled > schedules / 10, "{seen:?}");
+    assert!(seen.republished > schedules && seen.parked_again > schedules / 10, "{seen:?}");
 }

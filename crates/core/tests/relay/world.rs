@@ -1,24 +1,20 @@
-//! A store, a transport and some relays, in memory and in no hurry: every call takes effect
-//! whenever the dice say so, and its answer comes later still, or never.
+//! A store, a transport and some relays in memory. Every call takes effect at a random time, and
+//! its answer arrives later still, or never.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use bytes::Bytes;
 use chapar_core::machine::relay::{Asked, Do, Happened, Plan, Reading, Refusal, Relay, Sending};
 use chapar_core::machine::retry::RetryPolicy;
 use chapar_core::machine::stamps::Stamper;
-use chapar_core::port::{
-    Checkpoint, Chunk, Cursor, Fate, KeyMarks, Lease, OutboxRow, Park, Renewed, Settled, Shard,
-    Track, Tried,
-};
-use jiff::Timestamp;
+use chapar_core::port::{Checkpoint, Fate, Park, Renewed, Settled, Track};
 
-const SHARDS: Shard = 4;
+use crate::store::{Parked, Store, TOPICS, shard, topic, wall};
+
 const KEYS: u64 = 6;
-const TTL: Duration = Duration::from_secs(3);
+pub(crate) const TTL: Duration = Duration::from_secs(3);
 
-/// How often what has happened, so that a quiet world is noticed.
+/// How often each thing has happened: schedules in which nothing fails prove nothing.
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Seen {
     pub(crate) crashes: u64,
@@ -29,6 +25,10 @@ pub(crate) struct Seen {
     pub(crate) lost_leases: u64,
     pub(crate) duplicates: u64,
     pub(crate) marked: u64,
+    pub(crate) requests: u64,
+    pub(crate) cancelled: u64,
+    pub(crate) republished: u64,
+    pub(crate) parked_again: u64,
 }
 
 impl Seen {
@@ -41,6 +41,10 @@ impl Seen {
         self.lost_leases += other.lost_leases;
         self.duplicates += other.duplicates;
         self.marked += other.marked;
+        self.requests += other.requests;
+        self.cancelled += other.cancelled;
+        self.republished += other.republished;
+        self.parked_again += other.parked_again;
     }
 }
 
@@ -48,8 +52,8 @@ pub(crate) struct World {
     dice: fastrand::Rng,
     now: Duration,
     store: Store,
-    broker: Vec<(String, i64)>,
-    /// What the first delivery of a row said of its order.
+    broker: Vec<Delivered>,
+    /// The stamp of the first delivery of each row.
     stamps: HashMap<i64, String>,
     published: HashSet<i64>,
     outage: bool,
@@ -61,6 +65,27 @@ pub(crate) struct World {
     calls: Vec<Call>,
     seen: Seen,
     next_process: u64,
+    /// What the republish requests have to deliver.
+    wanted: Vec<Wanted>,
+    /// The number of calls so far.
+    issued: u64,
+}
+
+/// A message in the broker.
+struct Delivered {
+    key: String,
+    seq: i64,
+    /// The number of the call that published it.
+    issued: u64,
+}
+
+/// A republish request, as an operator sees it.
+struct Wanted {
+    request: i64,
+    /// The published rows of its range.
+    rows: Vec<i64>,
+    /// The length of the broker's log when it was asked for.
+    since: usize,
 }
 
 struct Process {
@@ -74,8 +99,9 @@ struct Process {
 /// A call that is under way.
 struct Call {
     process: u64,
+    number: u64,
     ask: Ask,
-    /// It is still on its way to the store or the transport.
+    /// It has not reached the store or the transport before this time.
     not_before: Duration,
 }
 
@@ -91,46 +117,14 @@ enum Ask {
     Release(i64),
 }
 
-#[derive(Default)]
-struct Store {
-    /// In the order of commits.
-    log: Vec<(i64, String)>,
-    relays: BTreeMap<i64, Duration>,
-    shards: BTreeMap<Shard, (Option<i64>, i64)>,
-    tracks: HashMap<i64, usize>,
-    parked: BTreeMap<i64, Parked>,
-    /// How far the marks of each shard are written.
-    marked: HashMap<Shard, usize>,
-    marks: HashMap<String, BTreeMap<String, i64>>,
-    next_epoch: i64,
-    next_track: i64,
-}
-
-#[derive(Clone, Debug)]
-struct Parked {
-    key: String,
-    attempts: u32,
-    first: Option<Timestamp>,
-    due: Duration,
-    quarantined: bool,
-    stamp: Option<String>,
-}
-
-fn shard(key: &str) -> Shard {
-    key.bytes().map(Shard::from).sum::<Shard>() % SHARDS
-}
-
 impl World {
     pub(crate) fn new(seed: u64) -> Self {
-        let mut store = Store { next_track: 2, ..Store::default() };
-        store.shards = (0..SHARDS).map(|shard| (shard, (None, 1))).collect();
-        store.tracks.insert(1, 0);
         let mut dice = fastrand::Rng::with_seed(seed);
         World {
             ordered: dice.u8(0..3) == 0,
             dice,
             now: Duration::from_secs(1),
-            store,
+            store: Store::new(),
             broker: Vec::new(),
             stamps: HashMap::new(),
             published: HashSet::new(),
@@ -141,6 +135,8 @@ impl World {
             calls: Vec::new(),
             seen: Seen::default(),
             next_process: 1,
+            wanted: Vec::new(),
+            issued: 0,
         }
     }
 
@@ -151,7 +147,7 @@ impl World {
         }
         self.heal();
         let mut steps = 0;
-        while !self.all_published() {
+        while !self.all_published() || self.store.is_republishing() {
             self.progress();
             steps += 1;
             assert!(steps < 100_000, "still not published: {}", self.missing());
@@ -193,6 +189,29 @@ impl World {
         if self.chance(2) {
             self.release_quarantined();
         }
+        if self.chance(3) {
+            self.ask_to_republish();
+        }
+        if self.chance(1) {
+            self.seen.cancelled += u64::from(self.store.cancel());
+        }
+    }
+
+    /// Asks for a part of what is published; some of it the transport refuses this time.
+    fn ask_to_republish(&mut self) {
+        let last = self.store.log.len() as i64;
+        let from = self.dice.i64(0..=last);
+        let rows = self.store.published_after(from);
+        for seq in &rows {
+            match self.dice.u32(0..40) {
+                0 => _ = self.poison.insert(*seq),
+                1 | 2 => _ = self.sulking.insert(*seq, self.dice.u32(1..5)),
+                _ => {}
+            }
+        }
+        let request = self.store.ask(from);
+        self.wanted.push(Wanted { request, rows, since: self.broker.len() });
+        self.seen.requests += 1;
     }
 
     fn release_quarantined(&mut self) {
@@ -257,12 +276,14 @@ impl World {
                     let slow = self.chance(4);
                     let delay = if slow { self.dice.u64(1000..9000) } else { 0 };
                     let not_before = self.now + Duration::from_millis(delay);
-                    self.calls.push(Call { process: process.id, ask: ask(what), not_before });
+                    self.issued += 1;
+                    let (id, number) = (process.id, self.issued);
+                    self.calls.push(Call { process: id, number, ask: ask(what), not_before });
                 }
             }
             self.relays[which] = Some(process);
         }
-        // What nobody has seen the release of may be released again.
+        // A row that failed again after its release is released again.
         if self.chance(5) {
             self.release_when_healthy();
         }
@@ -283,6 +304,7 @@ impl World {
         if self.calls[at].not_before > self.now {
             return;
         }
+        let number = self.calls[at].number;
         if let Ask::Publish(batch, answers) = &mut self.calls[at].ask {
             // Messages arrive one by one, and of different keys in any order.
             let first = |n: &usize| {
@@ -320,7 +342,7 @@ impl World {
                 Err(Refusal::Later("sulking".into()))
             } else {
                 self.published.insert(seq);
-                self.broker.push((key, seq));
+                self.broker.push(Delivered { key, seq, issued: number });
                 let stamp = batch[n].row.stamp.clone().unwrap_or_default();
                 let first = self.stamps.entry(seq).or_insert_with(|| stamp.clone());
                 assert_eq!(*first, stamp, "row {seq} was stamped again");
@@ -359,14 +381,15 @@ impl World {
         let (now, store) = (self.now, &mut self.store);
         let lost = |epoch: i64, store: &Store| !store.relays.contains_key(&epoch);
         match ask {
-            Ask::Lease(epoch) => Happened::Leased(store.lease(epoch, now)),
+            Ask::Lease(epoch) => Happened::Leased(store.lease(epoch, now, self.issued)),
             Ask::Renew(epoch) if lost(epoch, store) => Happened::LeaseLost(Asked::Renew),
             Ask::Renew(epoch) => {
                 store.relays.insert(epoch, now + TTL);
                 let free = store.shards.values().any(|(owner, _)| owner.is_none());
                 let dead = store.relays.values().any(|expires| *expires <= now);
                 let balanced = store.share(epoch).0 == store.share(epoch).1;
-                let held = !(free || dead) && balanced;
+                store.end_requests();
+                let held = !(free || dead) && balanced && !store.has_work_for(epoch);
                 Happened::Renewed(if held { Renewed::Held } else { Renewed::Unbalanced })
             }
             Ask::Read(reading) if reading.fresh && lost(reading.epoch, store) => {
@@ -406,6 +429,10 @@ impl World {
                 self.seen.parked += checkpoint.parks.len() as u64;
                 let fate = |park: &&Park| matches!(park.fate, Fate::Quarantine { .. });
                 self.seen.quarantined += checkpoint.parks.iter().filter(fate).count() as u64;
+                for republished in checkpoint.republished.values() {
+                    self.seen.republished += republished.published;
+                    self.seen.parked_again += republished.parked;
+                }
                 store.checkpoint(checkpoint, now);
                 Happened::Checkpointed
             }
@@ -423,13 +450,50 @@ impl World {
 
     fn first_deliveries(&self) -> HashMap<&str, Vec<i64>> {
         let mut firsts: HashMap<&str, Vec<i64>> = HashMap::new();
-        for (key, seq) in &self.broker {
+        for Delivered { key, seq, .. } in &self.broker {
             let list = firsts.entry(key).or_default();
             if !list.contains(seq) {
                 list.push(*seq);
             }
         }
         firsts
+    }
+
+    /// Every row of a request is delivered again, unless the request was cancelled.
+    fn check_requests(&self) {
+        for Wanted { request, rows, since } in &self.wanted {
+            if self.store.is_cancelled(*request) {
+                continue;
+            }
+            let again: HashSet<i64> = self.broker[*since..].iter().map(|at| at.seq).collect();
+            let missing: Vec<_> = rows.iter().filter(|seq| !again.contains(seq)).collect();
+            assert!(missing.is_empty(), "request {request} has not republished {missing:?}");
+        }
+    }
+
+    /// From the start of a request, a key is delivered in order, as if it had never been before:
+    /// neither new nor parked rows overtake the republished ones.
+    fn check_order_of_requests(&self) {
+        for (shard_of, starts) in &self.store.started {
+            for (n, (request, start)) in starts.iter().enumerate() {
+                // After a cancellation, a publish of an earlier holder may still arrive.
+                if self.store.is_cancelled(*request) {
+                    continue;
+                }
+                let end = starts.get(n + 1).map_or(u64::MAX, |(_, end)| *end);
+                let mut last: HashMap<&str, i64> = HashMap::new();
+                let mut seen = HashSet::new();
+                for Delivered { key, seq, issued } in &self.broker {
+                    let within = start < issued && *issued <= end;
+                    if shard(key) != *shard_of || !within || !seen.insert(*seq) {
+                        continue;
+                    }
+                    let before = last.insert(key, *seq);
+                    let ascends = before.is_none_or(|before| before < *seq);
+                    assert!(ascends, "row {seq} of {key} was overtaken by row {before:?}");
+                }
+            }
+        }
     }
 
     fn all_published(&self) -> bool {
@@ -443,6 +507,8 @@ impl World {
     }
 
     fn check(&mut self) {
+        self.check_requests();
+        self.check_order_of_requests();
         for (key, seqs) in self.first_deliveries() {
             let committed: Vec<i64> = self
                 .store
@@ -462,184 +528,6 @@ impl World {
             before.insert(topic(*seq), *seq);
         }
         self.seen.duplicates = (self.broker.len() - self.store.log.len()) as u64;
-    }
-}
-
-impl Store {
-    fn bury(&mut self, epoch: i64) {
-        self.relays.remove(&epoch);
-        for (owner, _) in self.shards.values_mut().filter(|(owner, _)| *owner == Some(epoch)) {
-            *owner = None;
-        }
-    }
-
-    fn share(&self, epoch: i64) -> (usize, usize) {
-        let held = self.shards.values().filter(|(owner, _)| *owner == Some(epoch)).count();
-        let live = self.relays.len().max(1);
-        let share = usize::from(SHARDS).div_ceil(live);
-        (held.min(share), held)
-    }
-
-    fn lease(&mut self, epoch: Option<i64>, now: Duration) -> Lease {
-        let dead: Vec<i64> =
-            self.relays.iter().filter(|(_, at)| **at <= now).map(|(epoch, _)| *epoch).collect();
-        for dead in dead {
-            self.bury(dead);
-        }
-        let epoch = epoch.filter(|epoch| self.relays.contains_key(epoch)).unwrap_or_else(|| {
-            self.next_epoch += 1;
-            self.next_epoch
-        });
-        self.relays.insert(epoch, now + TTL);
-        let share = usize::from(SHARDS).div_ceil(self.relays.len());
-        let mut held = 0;
-        for (owner, track) in self.shards.values_mut() {
-            if *owner == Some(epoch) && held >= share {
-                // Who gives a shard back leaves a copy of its cursor with it.
-                let cursor = self.tracks[track];
-                *track = self.next_track;
-                self.tracks.insert(*track, cursor);
-                self.next_track += 1;
-                *owner = None;
-            } else if *owner == Some(epoch) || (owner.is_none() && held < share) {
-                if owner.is_none() {
-                    let cursor = self.tracks[track];
-                    *track = self.next_track;
-                    self.tracks.insert(*track, cursor);
-                    self.next_track += 1;
-                    *owner = Some(epoch);
-                }
-                held += 1;
-            }
-        }
-        let mut tracks: BTreeMap<i64, Vec<Shard>> = BTreeMap::new();
-        for (shard, (_, track)) in self.shards.iter().filter(|(_, (o, _))| *o == Some(epoch)) {
-            tracks.entry(*track).or_default().push(*shard);
-        }
-        let tracks = tracks.into_iter().map(|(id, shards)| {
-            let cursor = Cursor(self.tracks[&id].to_string());
-            Track { id, version: 0, shards, cursor }
-        });
-        Lease { epoch, tracks: tracks.collect() }
-    }
-
-    fn read(&self, mut tracks: Vec<Track>, limit: usize) -> Chunk {
-        let mut rows = Vec::new();
-        for track in &mut tracks {
-            let mut at: usize = track.cursor.0.parse().unwrap();
-            while at < self.log.len() && rows.len() < limit {
-                let (seq, key) = &self.log[at];
-                at += 1;
-                if track.shards.contains(&shard(key)) {
-                    let behind = self.parked.values().any(|parked| parked.key == *key);
-                    rows.push(row(*seq, key, behind, Tried::default()));
-                }
-            }
-            track.cursor = Cursor(at.to_string());
-        }
-        Chunk { rows, tracks }
-    }
-
-    fn checkpoint(&mut self, checkpoint: Checkpoint, now: Duration) {
-        for track in checkpoint.tracks {
-            self.tracks.insert(track.id, track.cursor.0.parse().unwrap());
-        }
-        for Park { seq, fate, stamp } in checkpoint.parks {
-            let key = self.log[seq as usize - 1].1.clone();
-            let (attempts, due, quarantined) = match fate {
-                Fate::Behind => (0, now, false),
-                Fate::Retry { at, .. } => (1, mono(at), false),
-                Fate::Quarantine { .. } => (1, now, true),
-            };
-            let first = (attempts > 0).then(|| wall(now));
-            let parked = Parked { key, attempts, first, due, quarantined, stamp };
-            self.parked.entry(seq).or_insert(parked);
-        }
-    }
-
-    fn mark(&mut self, tracks: &[Track]) {
-        for track in tracks {
-            let to: usize = track.cursor.0.parse().unwrap();
-            for part in &track.shards {
-                let from = self.marked.insert(*part, to).unwrap_or(0);
-                for (seq, key) in
-                    self.log[from.min(to)..to].iter().filter(|(_, key)| shard(key) == *part)
-                {
-                    let marks = self.marks.entry(key.clone()).or_default();
-                    let last = marks.entry(topic(*seq).into()).or_default();
-                    *last = (*last).max(*seq);
-                }
-            }
-        }
-    }
-
-    fn marks_of(&self, keys: &[String]) -> Vec<KeyMarks> {
-        let marks =
-            |key: &String| Some(KeyMarks { key: key.clone(), marks: self.marks.get(key)?.clone() });
-        keys.iter().filter_map(marks).collect()
-    }
-
-    fn due(&self, epoch: i64, now: Duration) -> Vec<OutboxRow> {
-        let mut rows = Vec::new();
-        let mut stuck = HashSet::new();
-        for (seq, parked) in &self.parked {
-            let ours = self.shards[&shard(&parked.key)].0 == Some(epoch);
-            if !ours || stuck.contains(&parked.key) {
-                continue;
-            }
-            if parked.quarantined || parked.due > now {
-                stuck.insert(parked.key.clone());
-                continue;
-            }
-            let tried = Tried { attempts: parked.attempts, first_failed_at: parked.first };
-            let stamp = parked.stamp.clone();
-            rows.push(OutboxRow { stamp, ..row(*seq, &parked.key, false, tried) });
-        }
-        rows.truncate(5);
-        rows
-    }
-
-    fn settle(&mut self, settled: Vec<(i64, Settled)>, now: Duration) {
-        for (seq, settled) in settled {
-            match settled {
-                Settled::Published => {
-                    self.parked.remove(&seq);
-                }
-                Settled::Failed { fate, counts } => {
-                    let Some(parked) = self.parked.get_mut(&seq) else { continue };
-                    parked.attempts += u32::from(counts);
-                    parked.first.get_or_insert(wall(now));
-                    match fate {
-                        Fate::Retry { at, .. } => parked.due = mono(at),
-                        Fate::Quarantine { .. } => parked.quarantined = true,
-                        Fate::Behind => {}
-                    }
-                }
-            }
-        }
-    }
-}
-
-const TOPICS: [&str; 3] = ["made", "paid", "sent"];
-
-fn topic(seq: i64) -> &'static str {
-    TOPICS[seq as usize % TOPICS.len()]
-}
-
-fn row(seq: i64, key: &str, behind: bool, tried: Tried) -> OutboxRow {
-    OutboxRow {
-        seq,
-        event_id: format!("e{seq}").parse().unwrap(),
-        topic: topic(seq).into(),
-        tenant: "acme".into(),
-        key: Some(key.into()),
-        headers: Default::default(),
-        body: Bytes::new(),
-        behind,
-        tried,
-        stamp: None,
-        draft: None,
-        written_at: Timestamp::UNIX_EPOCH,
     }
 }
 
@@ -673,12 +561,4 @@ fn asked(ask: &Ask) -> Option<Asked> {
         Ask::Release(_) => Asked::Release,
         Ask::Publish(..) => return None,
     })
-}
-
-fn wall(now: Duration) -> Timestamp {
-    Timestamp::UNIX_EPOCH.saturating_add(now).unwrap()
-}
-
-fn mono(at: Timestamp) -> Duration {
-    at.duration_since(Timestamp::UNIX_EPOCH).unsigned_abs()
 }

@@ -171,7 +171,41 @@ create index outbox_parked_quarantine on chapar.outbox_parked (quarantined_at)
     where quarantined_at is not null;
 call chapar.protect('chapar.outbox_parked');
 
--- The last sequence number of each subject of a key, where order across topics is stamped.
+-- Rows that were parked and are not any more. A republish request finds here what was published
+-- long after it was written, and what an operator has dropped.
+create table chapar.outbox_unparked (
+    seq     bigint primary key,
+    at      timestamptz not null default clock_timestamp(),
+    dropped boolean not null
+);
+grant select, insert, update on chapar.outbox_unparked to chapar_engine;
+
+-- About once a minute: every row up to `floor` was published or parked at that time.
+create table chapar.relayed (
+    at    timestamptz primary key default clock_timestamp(),
+    floor bigint not null
+);
+grant select, insert, delete on chapar.relayed to chapar_engine;
+
+-- Requests to publish again. The relays carry them out: their progress is in the cursors of the
+-- tracks, and this row ends once all shards are done.
+create table chapar.republish_requests (
+    id        bigint generated always as identity primary key,
+    asked_at  timestamptz not null default clock_timestamp(),
+    actor     text not null,
+    reason    text not null,
+    -- Rows above `from_seq`, and those that left the parked rows since then.
+    since     timestamptz not null,
+    from_seq  bigint not null,
+    published bigint not null default 0,
+    parked    bigint not null default 0,
+    ended_at  timestamptz,
+    cancelled boolean not null default false
+);
+create index republish_requests_open on chapar.republish_requests (id) where ended_at is null;
+grant select, insert, update on chapar.republish_requests to chapar_engine;
+
+-- The last sequence number of each subject of a key, where the order over topics is stamped.
 create table chapar.key_marks (
     ordering_key text collate "C" not null,
     topic        text collate "C" not null,
@@ -180,8 +214,18 @@ create table chapar.key_marks (
 );
 grant select, insert, update, delete on chapar.key_marks to chapar_engine;
 
--- The cursor up to which the marks of a shard are written. Marks of later rows are gathered from
--- the rows. One row per version, for the same reason as in tracks.
+-- The numbers before those, so that a row that is published again gets the stamp it had first.
+-- Most keys have one event for each subject, and no row here.
+create table chapar.earlier_marks (
+    ordering_key text collate "C" not null,
+    topic        text collate "C" not null,
+    seq          bigint not null,
+    primary key (ordering_key, topic, seq)
+);
+grant select, insert, delete on chapar.earlier_marks to chapar_engine;
+
+-- How far the marks of a shard are written: all that lies behind this cursor. What has been passed
+-- since is found out from the rows. A row per version, for the reason that tracks have.
 create table chapar.marked (
     shard   smallint not null,
     version bigint not null,

@@ -88,11 +88,43 @@ create index chapar_outbox_parked_due on chapar_outbox_parked (shard, next_attem
 create index chapar_outbox_parked_quarantine on chapar_outbox_parked (quarantined_at)
     where quarantined_at is not null;
 
+create table chapar_outbox_unparked (
+    seq     integer primary key,
+    at      integer not null,
+    dropped integer not null
+) strict;
+
+create table chapar_relayed (
+    at    integer primary key,
+    floor integer not null
+) strict;
+
+create table chapar_republish_requests (
+    id        integer primary key autoincrement,
+    asked_at  integer not null,
+    actor     text not null,
+    reason    text not null,
+    since     integer not null,
+    from_seq  integer not null,
+    published integer not null default 0,
+    parked    integer not null default 0,
+    ended_at  integer,
+    cancelled integer not null default 0
+) strict;
+create index chapar_republish_requests_open on chapar_republish_requests (id) where ended_at is null;
+
 create table chapar_key_marks (
     ordering_key text not null,
     topic        text not null,
     seq          integer not null,
     primary key (ordering_key, topic)
+) strict, without rowid;
+
+create table chapar_earlier_marks (
+    ordering_key text not null,
+    topic        text not null,
+    seq          integer not null,
+    primary key (ordering_key, topic, seq)
 ) strict, without rowid;
 
 create table chapar_marked (

@@ -1,16 +1,21 @@
+//! The cursors of the outbox: how far its rows were read, and what is republished before reading
+//! on.
+
 use chapar_core::port::Cursor;
 use serde::{Deserialize, Serialize};
 
 use crate::error::StoreError;
+use crate::store::Backend;
 
-/// How far a PostgreSQL outbox was read.
+/// The position in a PostgreSQL outbox.
 ///
-/// Everything that `seen` can see is done. A transaction it cannot see was running, and then its
-/// id is in the snapshot's list or from its `xmax` up to `seen_xid`, or it had no id yet, and
-/// then its numbers are above `seen_seq`. That is all a look has to cover, whatever else lies in
-/// the table.
+/// Every row that the snapshot `seen` can see is done. A transaction that it cannot see was either
+/// running, and then its id is in the snapshot's list or from its `xmax` up to `seen_xid`, or it
+/// had no id yet, and then its sequence numbers are above `seen_seq`. A read covers both and
+/// nothing else of the table.
 ///
-/// While a window is open, what `upto` can see is being read in order of `seq`, as far as `after`.
+/// While a window is open, the rows that `upto` can see are read in order of `seq`, as far as
+/// `after`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct At {
     pub(super) seen: String,
@@ -22,16 +27,18 @@ pub(super) struct At {
     pub(super) window: Option<Window>,
     #[serde(default)]
     pub(super) after: i64,
-    /// Of the numbers that were given out at `seen`, those the window can see and `seen` could
-    /// not are above the first of these and not above the second. Without them, they may be
-    /// anywhere above the floor.
+    /// Rows that committed late: of the numbers that were given out at `seen`, those that the
+    /// window can see and `seen` could not are above the first of these and not above the second.
+    /// `None`: they may be anywhere above the floor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) late: Option<(i64, i64)>,
-    /// Nothing at or below it will ever appear again.
+    /// No row at or below it can become visible any more.
     pub(super) floor: i64,
     /// The floor rises to `floor_next` once all transactions below this id are over.
     pub(super) floor_xid: u64,
     pub(super) floor_next: i64,
+    #[serde(default, skip_serializing_if = "Requests::is_none")]
+    pub(super) requests: Requests,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,13 +49,94 @@ pub(super) struct Window {
     pub(super) upto_top: i64,
 }
 
-/// What may have been passed since a cursor was here.
-pub(super) struct Since<'a> {
-    /// Everything above this number,
+/// The republish requests of a track.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Requests {
+    /// The last one that was started.
+    pub(super) started: i64,
+    /// How far it has come; `None` once it is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) current: Option<Republishing>,
+}
+
+/// The progress of a republish request in a track.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct Republishing {
+    /// All rows up to here are republished.
     pub(super) after: i64,
-    /// and what was running in this snapshot,
+    /// Up to here only rows that were parked and published since the request's time; above it all
+    /// rows.
+    pub(super) from: i64,
+    /// The last row: none above it was published when the request was started.
+    pub(super) upto: i64,
+    /// The request's time, in microseconds since 1970.
+    pub(super) since: i64,
+}
+
+impl Requests {
+    pub(super) fn is_none(&self) -> bool {
+        *self == Requests::default()
+    }
+
+    /// The request that is being carried out.
+    pub(super) fn republishing(&self) -> Option<i64> {
+        self.current.map(|_| self.started)
+    }
+}
+
+impl Republishing {
+    /// The share that is done, from 0 to 1.
+    pub(super) fn share(&self) -> f64 {
+        let (all, done) = (self.upto - self.from, self.after - self.from);
+        if all <= 0 { 1.0 } else { (done.max(0) as f64 / all as f64).min(1.0) }
+    }
+}
+
+/// The position of a track, on either database.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Place {
+    Postgres(Box<At>),
+    Sqlite(Line),
+}
+
+impl Place {
+    pub(super) fn parse(backend: Backend, cursor: &Cursor) -> Result<Self, StoreError> {
+        Ok(match backend {
+            Backend::Postgres => Place::Postgres(Box::new(At::parse(cursor)?)),
+            Backend::Sqlite => Place::Sqlite(Line::parse(cursor)?),
+        })
+    }
+
+    pub(super) fn requests(&mut self) -> &mut Requests {
+        match self {
+            Place::Postgres(at) => &mut at.requests,
+            Place::Sqlite(line) => &mut line.requests,
+        }
+    }
+
+    /// No row behind this position has a higher number.
+    pub(super) fn top(&self) -> i64 {
+        match self {
+            Place::Postgres(at) => at.top(),
+            Place::Sqlite(line) => line.after,
+        }
+    }
+
+    pub(super) fn to_cursor(&self) -> Cursor {
+        match self {
+            Place::Postgres(at) => at.to_cursor(),
+            Place::Sqlite(line) => line.to_cursor(),
+        }
+    }
+}
+
+/// The rows that a cursor may have passed since it was at a position.
+pub(super) struct Since<'a> {
+    /// All numbers above this one,
+    pub(super) after: i64,
+    /// and the transactions that were running in this snapshot,
     pub(super) running: &'a str,
-    /// up to this transaction.
+    /// up to this id.
     pub(super) running_below: u64,
 }
 
@@ -84,18 +172,17 @@ impl At {
         }
     }
 
-    /// Whether anything may have been written since that has a number which was given out then.
+    /// Whether rows may have committed late, under numbers that were given out at `seen`.
     pub(super) fn may_come_late(&self) -> bool {
         self.floor < self.seen_seq && is_anything_running(&self.seen, self.seen_xid)
     }
 
-    /// The numbers among which to look for what comes late: above the first, up to the second.
+    /// Where rows that committed late can be: above the first number, up to the second.
     pub(super) fn late(&self) -> (i64, i64) {
         let (after, upto) = self.late.unwrap_or((self.floor, self.seen_seq));
         (after.max(self.floor).max(self.after), upto.min(self.seen_seq))
     }
 
-    /// No row behind this cursor has a higher number.
     pub(super) fn top(&self) -> i64 {
         self.after.max(self.seen_top)
     }
@@ -104,7 +191,7 @@ impl At {
         Cursor(serde_json::to_string(self).unwrap_or_default())
     }
 
-    /// Whether the same is read next from here as from there.
+    /// Whether both positions have the same new rows before them.
     pub(super) fn is_where(&self, other: &At) -> bool {
         let place = |at: &At| (at.seen.clone(), at.seen_xid, at.seen_seq, at.after);
         place(self) == place(other) && self.window == other.window
@@ -116,7 +203,7 @@ impl At {
         self.floor_next = other.floor_next;
     }
 
-    /// The window is read to its end.
+    /// Closes the window: it is read to its end.
     pub(super) fn close(&mut self) {
         let Some(window) = self.window.take() else { return };
         if self.floor_xid < xmin(&window.upto) {
@@ -133,16 +220,18 @@ impl At {
     }
 }
 
-/// The first number of a snapshot's text: all ids below it are over.
+/// The first number of a snapshot's text: all transactions below it have ended.
 fn xmin(snapshot: &str) -> u64 {
     snapshot.split(':').next().and_then(|xmin| xmin.parse().ok()).unwrap_or(0)
 }
 
-/// How far a SQLite outbox was read. There is one writer at a time, so the sequence is the order
-/// of commits.
+/// The position in a SQLite outbox. SQLite has one writer at a time, so the sequence is the commit
+/// order.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Line {
     pub(super) after: i64,
+    #[serde(default, skip_serializing_if = "Requests::is_none")]
+    pub(super) requests: Requests,
 }
 
 impl Line {
@@ -169,7 +258,7 @@ mod tests {
         assert!(!is_anything_running("1:1:", 1));
         assert!(!is_anything_running("956:956:", 956));
         assert!(is_anything_running("956:960:957,958", 960));
-        let began = "it began after the snapshot and before the look";
+        let began = "it began after the snapshot and before the read";
         assert!(is_anything_running("956:956:", 957), "{began}");
         assert!(is_anything_running("no snapshot", 1));
     }

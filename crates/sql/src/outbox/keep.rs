@@ -1,22 +1,25 @@
+//! Retention: partitions ahead, old rows moved out, old intents deleted.
+
 use std::time::Duration;
 
 use crate::error::StoreError;
 use crate::inbox;
+use crate::outbox::micros;
 use crate::store::{Backend, Store};
 
-/// How long things are kept that are done.
+/// The retention of what is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Keep {
-    /// Published rows stay in the outbox this long, so that they can be published again if the
-    /// broker loses what it had acknowledged. Then they are moved out, and held.
+    /// How long published rows stay in the outbox. Then they are moved to the held rows, from
+    /// where they can still be published again.
     pub published: Duration,
-    /// How long the same intent gives the first event instead of another one.
+    /// How long a repeated intent returns the first event instead of creating another.
     pub intents: Duration,
-    /// How long consumers remember the events that they have applied.
+    /// How long consumers remember the events that they applied.
     pub inbox: Duration,
-    /// How long consumers remember the intents that they have carried out, and their responses.
+    /// How long consumers remember the intents that they carried out, and their responses.
     pub responses: Duration,
-    /// How many events a partition of the outbox takes, on PostgreSQL.
+    /// The number of events in a partition of the outbox, on PostgreSQL.
     pub rows_per_partition: i64,
 }
 
@@ -34,27 +37,27 @@ impl Default for Keep {
     }
 }
 
-/// What [`Store::keep_house`] did.
+/// The result of [`Store::keep_house`].
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Kept {
     /// New partitions.
     pub added: i64,
     /// Partitions, or rows on SQLite, that were moved out.
     pub moved_out: i64,
-    /// Intents that were forgotten.
+    /// Intents that were deleted.
     pub intents: i64,
-    /// Applied events that consumers have forgotten.
+    /// Applied events that were deleted from inboxes.
     pub inbox: i64,
-    /// Intents that consumers have forgotten.
+    /// Intents that were deleted from inboxes.
     pub responses: i64,
 }
 
 impl Keep {
-    /// Refuses what would break a promise.
+    /// Refuses a retention that is too short for a guarantee.
     pub fn check(&self) -> Result<(), StoreError> {
         let refuse = |what: String| Err(StoreError::Retention(what));
-        // JetStream forgets duplicates after two minutes and may lose what it has not synced;
-        // nobody notices a lost broker and republishes within less than this.
+        // A broker may lose what it has acknowledged, and it takes an operator a while to notice
+        // and to republish.
         if self.published < HOUR {
             return refuse(format!(
                 "published events are kept for {:?}; keep them for at least an hour, so that \
@@ -77,8 +80,8 @@ impl Keep {
 }
 
 impl Store {
-    /// Moves out what was published long ago, forgets old intents and what consumers applied long ago, and keeps an empty partition
-    /// ahead. Whoever is in the way is not waited for long: the next call does it.
+    /// Runs retention: moves out old published rows, deletes old intents and inbox entries, and
+    /// keeps an empty partition ahead. It does not wait long for locks: the next call catches up.
     pub async fn keep_house(&self, keep: &Keep) -> Result<Kept, StoreError> {
         keep.check()?;
         let mut kept = match self.backend() {
@@ -125,7 +128,7 @@ impl Store {
     }
 
     async fn keep_sqlite(&self, keep: &Keep) -> Result<Kept, StoreError> {
-        // A few at a time: there is one writer, and it has other things to do.
+        // In small batches: SQLite has one writer at a time.
         const HOLD: &str = "insert into chapar_outbox_held select o.* from chapar_outbox o \
              where o.seq <= (select min(cursor ->> 'after') from \
                  (select cursor from chapar_tracks union all select cursor from chapar_marked)) \
@@ -153,8 +156,4 @@ impl Store {
             }
         }
     }
-}
-
-fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }

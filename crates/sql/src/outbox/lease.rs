@@ -1,3 +1,5 @@
+//! Leases: relays share the shards equally, and an expired relay loses its own.
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -6,6 +8,8 @@ use chapar_core::port::{Cursor, Lease, Renewed, Shard, Track};
 use crate::append::SHARDS;
 use crate::conn::Conn;
 use crate::error::StoreError;
+use crate::outbox::cursor::Place;
+use crate::outbox::{micros, republish};
 use crate::statement::Statement;
 use crate::store::Backend;
 
@@ -64,7 +68,9 @@ pub(super) async fn lease(
         }
     }
     forget_tracks(conn).await?;
-    Ok(Lease { epoch, tracks: tracks(conn, epoch).await? })
+    let mut tracks = tracks(conn, epoch).await?;
+    republish::start_and_drop(conn, &mut tracks).await?;
+    Ok(Lease { epoch, tracks })
 }
 
 pub(super) async fn renew(
@@ -84,11 +90,17 @@ pub(super) async fn renew(
     let rows = conn.query(&STANDING, vec![epoch.into()]).await?;
     let row = rows.first().ok_or(StoreError::Cell { column: 0, expected: "counts" })?;
     let (dead, held, free): (i64, i64, i64) = (row.get(0)?, row.get(1)?, row.get(2)?);
-    let unbalanced = dead > 0 || held > share || (held < share && free > 0);
+    republish::note_relayed(conn).await?;
+    republish::end_requests(conn).await?;
+    let tracks = tracks(conn, epoch).await?;
+    let unbalanced = dead > 0
+        || held > share
+        || (held < share && free > 0)
+        || republish::has_work(conn, &tracks).await?;
     Ok(Some(if unbalanced { Renewed::Unbalanced } else { Renewed::Held }))
 }
 
-/// Takes everything from relays; a zombie among them finds its row gone.
+/// Removes relays and frees their shards. A relay that is still running finds its row gone.
 pub(super) async fn bury(conn: &mut Conn<'_>, epochs: Vec<i64>) -> Result<(), StoreError> {
     static BURY: Statement = Statement::new("delete from chapar.relays where epoch = any($1)");
     static FREE: Statement =
@@ -100,8 +112,8 @@ pub(super) async fn bury(conn: &mut Conn<'_>, epochs: Vec<i64>) -> Result<(), St
     Ok(())
 }
 
-/// Tracks that no shard is on any more, and checkpoints that were replaced by a relay that never
-/// heard of it. Either would hold the floor down.
+/// Deletes tracks without shards, and replaced checkpoints whose relay died before it could delete
+/// them. Either would keep the floor from rising.
 pub(super) async fn forget_tracks(conn: &mut Conn<'_>) -> Result<(), StoreError> {
     static FORGET: Statement = Statement::new(
         "delete from chapar.tracks where track not in (select track from chapar.shards)",
@@ -123,7 +135,7 @@ async fn prolong(conn: &mut Conn<'_>, epoch: i64, ttl: Duration) -> Result<bool,
     Ok(conn.run(&PROLONG, vec![epoch.into(), micros(ttl).into()]).await? > 0)
 }
 
-/// How many shards each of the living may have.
+/// The number of shards for each live relay.
 async fn share(conn: &mut Conn<'_>) -> Result<usize, StoreError> {
     static LIVE: Statement =
         Statement::new("select count(*) from chapar.relays where expires_at > clock_timestamp()");
@@ -132,7 +144,7 @@ async fn share(conn: &mut Conn<'_>) -> Result<usize, StoreError> {
     Ok(usize::from(SHARDS).div_ceil(live))
 }
 
-/// A track of its own, from where the other one is: two relays never move one cursor.
+/// A new track at the position of another: two relays never move one cursor.
 async fn copy_track(conn: &mut Conn<'_>, track: i64) -> Result<i64, StoreError> {
     const POSTGRES: &str = "insert into chapar.tracks (track, version, cursor) \
          (select nextval('chapar.track_ids'), 1, cursor from chapar.tracks where track = $1 \
@@ -152,16 +164,17 @@ async fn tracks(conn: &mut Conn<'_>, epoch: i64) -> Result<Vec<Track>, StoreErro
              where l.track = s.track) where s.epoch = $1 order by s.track, s.shard",
     );
     let mut tracks: Vec<Track> = Vec::new();
+    let backend = conn.backend();
     for row in conn.query(&TRACKS, vec![epoch.into()]).await? {
         let (shard, id) = (row.get::<i64>(0)? as Shard, row.get(1)?);
         match tracks.last_mut() {
             Some(track) if track.id == id => track.shards.push(shard),
-            _ => tracks.push(Track {
-                id,
-                version: row.get(2)?,
-                shards: vec![shard],
-                cursor: Cursor(row.get(3)?),
-            }),
+            _ => {
+                let cursor = Cursor(row.get(3)?);
+                let republishing = Place::parse(backend, &cursor)?.requests().republishing();
+                let (version, shards) = (row.get(2)?, vec![shard]);
+                tracks.push(Track { id, version, shards, cursor, republishing });
+            }
         }
     }
     Ok(tracks)
@@ -177,8 +190,4 @@ fn by_track(shards: &[(i64, i64)]) -> BTreeMap<i64, Vec<i64>> {
         tracks.entry(*track).or_default().push(*shard);
     }
     tracks
-}
-
-fn micros(time: Duration) -> i64 {
-    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }

@@ -1,4 +1,4 @@
-//! The outbox as the relay sees it: leases, cursors, and the rows that could not be published.
+//! The outbox as the relay sees it: leases, cursors, parked rows and republish requests.
 
 mod cursor;
 mod keep;
@@ -6,6 +6,8 @@ mod lease;
 mod marks;
 mod parked;
 mod read;
+mod republish;
+mod requests;
 mod triage;
 
 use std::collections::HashMap;
@@ -19,6 +21,7 @@ use chapar_core::port::{
 };
 
 pub use keep::{Keep, Kept};
+pub use requests::RepublishRequest;
 pub use triage::{ParkedRow, RelayCard};
 
 use crate::conn::Conn;
@@ -30,7 +33,7 @@ use crate::store::Store;
 #[derive(Debug, Clone)]
 pub struct SqlOutbox {
     store: Store,
-    /// The checkpoint of each track that is in the table, to be replaced by its exact key.
+    /// The version of each track's checkpoint in the table, which the next one replaces.
     written: Arc<Mutex<HashMap<i64, i64>>>,
 }
 
@@ -40,7 +43,7 @@ impl SqlOutbox {
         SqlOutbox { store, written: Arc::default() }
     }
 
-    /// A connection that has gone silent is left behind: somebody waits for the answer.
+    /// Gives up a call whose connection does not answer, and opens new connections.
     async fn within<T>(
         &self,
         call: impl Future<Output = Result<T, OutboxError>>,
@@ -55,7 +58,7 @@ impl SqlOutbox {
     }
 }
 
-/// How long the database may take for one call of the relay.
+/// The timeout of a call.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 impl Outbox for SqlOutbox {
@@ -117,6 +120,7 @@ impl Outbox for SqlOutbox {
                     .map_err(store)?;
             }
             parked::park(&mut tx.conn(), &checkpoint.parks).await.map_err(store)?;
+            republish::count(&mut tx.conn(), &checkpoint.republished).await.map_err(store)?;
             tx.commit().await.map_err(store)?;
             let versions = checkpoint.tracks.iter().map(|track| (track.id, track.version));
             *lock(&self.written) = versions.collect();
@@ -158,7 +162,7 @@ impl Outbox for SqlOutbox {
     ) -> BoxFuture<'a, Result<(), OutboxError>> {
         Box::pin(self.within(async move {
             let mut tx = self.store.begin_relay().await.map_err(store)?;
-            // The guard comes last: a renewal waits for it, and gathering takes a while.
+            // The guard comes last: a renewal waits for its lock, and collecting marks is slow.
             marks::mark(&mut tx.conn(), tracks, topics).await.map_err(store)?;
             guard(&mut tx.conn(), epoch).await?;
             tx.commit().await.map_err(store)
@@ -186,8 +190,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Whoever buries a relay deletes its row: it waits for this transaction, or this one finds
-/// nothing.
+/// Checks the epoch, and locks it until commit: a relay that removes an expired one deletes this
+/// row, so it either waits for this transaction or has left nothing to find.
 async fn guard(conn: &mut Conn<'_>, epoch: i64) -> Result<(), OutboxError> {
     static GUARD: Statement =
         Statement::new("select epoch from chapar.relays where epoch = $1 for update");
@@ -206,7 +210,7 @@ async fn write_track(
     );
     static REPLACE: Statement =
         Statement::new("delete from chapar.tracks where track = $1 and version = $2");
-    // Tracks that have come to the same place go on as one.
+    // Tracks that have reached the same position continue as one.
     static JOIN: Statement =
         Statement::new("update chapar.shards set track = $1 where shard = any($2) and track <> $1");
     if written == Some(track.version) {
@@ -219,13 +223,17 @@ async fn write_track(
     }
     let shards: Vec<i64> = track.shards.iter().map(|shard| i64::from(*shard)).collect();
     if conn.run(&JOIN, vec![track.id.into(), shards.into()]).await? > 0 {
-        // What is left behind would hold the floor down.
+        // A track without shards would keep the floor from rising.
         lease::forget_tracks(conn).await?;
     }
     Ok(())
 }
 
-/// Headers are kept as a JSON array of pairs: a broker's headers may repeat.
+fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
+}
+
+/// Headers are stored as a JSON array of pairs: the headers of a broker may repeat.
 pub(crate) fn to_json_pairs(headers: &Headers) -> String {
     serde_json::to_string(headers).unwrap_or_else(|_| "[]".to_owned())
 }

@@ -1,3 +1,5 @@
+//! Rows that could not be published, and the rows of their keys behind them.
+
 use std::collections::HashSet;
 
 use chapar_core::port::{Fate, OutboxRow, Park, Settled, Tried};
@@ -10,19 +12,21 @@ use crate::outbox::read::common_row;
 use crate::statement::Statement;
 use crate::store::Backend;
 
-/// Parks rows. The first of a key becomes its head, unless there is one.
+/// Parks rows. The first parked row of a key is its head.
 pub(super) async fn park(conn: &mut Conn<'_>, parks: &[Park]) -> Result<(), StoreError> {
     const POSTGRES: &str = "insert into chapar.outbox_parked (seq, shard, tenant, ordering_key, \
              head, attempts, first_failed_at, next_attempt_at, quarantined_at, last_error, stamp) \
          select o.seq, o.shard, o.tenant, o.ordering_key, o.ordering_key is null \
                  or (row_number() over (partition by o.ordering_key order by o.seq) = 1 \
                      and not exists (select from chapar.outbox_parked p \
-                                     where p.ordering_key = o.ordering_key)), \
+                         where p.ordering_key = o.ordering_key and p.seq < o.seq)), \
              (e ->> 1)::int, case when (e ->> 1)::int > 0 then clock_timestamp() end, \
              timestamptz 'epoch' + (e ->> 2)::bigint * interval '1 microsecond', \
              case when (e ->> 3)::bool then clock_timestamp() end, e ->> 4, e ->> 5 \
          from jsonb_array_elements($1::text::jsonb) e \
-             join chapar.outbox o on o.seq = (e ->> 0)::bigint \
+             join (select seq, shard, tenant, ordering_key from chapar.outbox union all \
+                 select seq, shard, tenant, ordering_key from chapar.outbox_held) o \
+             on o.seq = (e ->> 0)::bigint \
          on conflict (seq) do nothing";
     static SQLITE: Statement = Statement::new(
         "insert into chapar.outbox_parked (seq, shard, tenant, ordering_key, head, attempts, \
@@ -30,12 +34,23 @@ pub(super) async fn park(conn: &mut Conn<'_>, parks: &[Park]) -> Result<(), Stor
          select o.seq, o.shard, o.tenant, o.ordering_key, o.ordering_key is null \
                  or (row_number() over (partition by o.ordering_key order by o.seq) = 1 \
                      and not exists (select 1 from chapar.outbox_parked p \
-                                     where p.ordering_key = o.ordering_key)), \
+                         where p.ordering_key = o.ordering_key and p.seq < o.seq)), \
              e.value ->> 1, case when e.value ->> 1 > 0 then clock_timestamp() end, \
              e.value ->> 2, case when e.value ->> 3 then clock_timestamp() end, \
              e.value ->> 4, e.value ->> 5 \
-         from json_each($1) e join chapar.outbox o on o.seq = e.value ->> 0 \
+         from json_each($1) e \
+             join (select seq, shard, tenant, ordering_key from chapar.outbox union all \
+                 select seq, shard, tenant, ordering_key from chapar.outbox_held) o \
+             on o.seq = e.value ->> 0 \
          where true on conflict (seq) do nothing",
+    );
+    // A republished row comes before the rows of its key that were parked already.
+    static ONE_HEAD: Statement = Statement::new(
+        "update chapar.outbox_parked set head = false where head and ordering_key in \
+             (select ordering_key from chapar.outbox_parked where seq = any($1)) \
+         and exists (select 1 from chapar.outbox_parked p \
+             where p.ordering_key = chapar.outbox_parked.ordering_key \
+             and p.seq < chapar.outbox_parked.seq)",
     );
     if parks.is_empty() {
         return Ok(());
@@ -53,10 +68,12 @@ pub(super) async fn park(conn: &mut Conn<'_>, parks: &[Park]) -> Result<(), Stor
         Backend::Postgres => conn.execute(POSTGRES, vec![rows.into()]).await?,
         Backend::Sqlite => conn.run(&SQLITE, vec![rows.into()]).await?,
     };
+    let seqs: Vec<i64> = parks.iter().map(|park| park.seq).collect();
+    conn.run(&ONE_HEAD, vec![seqs.into()]).await?;
     Ok(())
 }
 
-/// Heads that are due, and some of those right behind them.
+/// Heads that are due, and some of the rows right behind them.
 pub(super) async fn due(
     conn: &mut Conn<'_>,
     epoch: i64,
@@ -74,7 +91,9 @@ pub(super) async fn due(
              o.written_at, case when o.sealed then null else json_build_array(o.aggregate_type, \
              o.aggregate_id, o.idempotency_key, o.correlation_id, o.causation_id)::text end, \
              p.attempts, p.first_failed_at, p.stamp, p.head, p.next_attempt_at, p.quarantined_at \
-         from chapar.outbox_parked p join chapar.outbox o on o.seq = p.seq \
+         from chapar.outbox_parked p \
+             join (select * from chapar.outbox union all select * from chapar.outbox_held) o \
+             on o.seq = p.seq \
          where p.seq = any($1) or p.ordering_key = any($2) order by p.seq limit $3",
     );
     let heads = conn.query(&HEADS, vec![epoch.into(), (limit as i64).into()]).await?;
@@ -94,7 +113,7 @@ pub(super) async fn due(
         let mut read = common_row(&row)?;
         let (head, next): (bool, Option<Timestamp>) = (row.get(12)?, row.get(13)?);
         let quarantined: Option<Timestamp> = row.get(14)?;
-        // One that has failed itself, or waits for an operator, holds up those behind it.
+        // A row that failed itself, or waits for an operator, blocks the rows behind it.
         if !head && (next.is_some() || quarantined.is_some() || stuck.contains(&read.key)) {
             stuck.insert(read.key);
             continue;
@@ -109,7 +128,7 @@ pub(super) async fn due(
     Ok(rows)
 }
 
-/// Records what became of parked rows; the next of a key moves up.
+/// Records the outcome for parked rows; the next row of a key becomes its head.
 pub(super) async fn settle(
     conn: &mut Conn<'_>,
     settled: &[(i64, Settled)],
@@ -137,12 +156,21 @@ pub(super) async fn settle(
             vec![(*seq).into(), counts.into(), next.into(), error.into(), quarantined.into()];
         conn.run(&FAILED, args).await?;
     }
-    conn.leave_parked(published).await
+    conn.leave_parked(published, false).await
 }
 
 impl Conn<'_> {
-    /// Takes rows out of the parked ones, and moves the next of their keys up.
-    pub(crate) async fn leave_parked(&mut self, seqs: Vec<i64>) -> Result<(), StoreError> {
+    /// Removes rows that were published or dropped; the next row of each key becomes its head.
+    pub(crate) async fn leave_parked(
+        &mut self,
+        seqs: Vec<i64>,
+        dropped: bool,
+    ) -> Result<(), StoreError> {
+        static NOTE: Statement = Statement::new(
+            "insert into chapar.outbox_unparked (seq, at, dropped) \
+             select seq, clock_timestamp(), $2 from chapar.outbox_parked where seq = any($1) \
+             on conflict (seq) do update set at = excluded.at, dropped = excluded.dropped",
+        );
         static LEAVE: Statement = Statement::new(
             "delete from chapar.outbox_parked where seq = any($1) returning ordering_key",
         );
@@ -153,6 +181,7 @@ impl Conn<'_> {
         if seqs.is_empty() {
             return Ok(());
         }
+        self.run(&NOTE, vec![seqs.clone().into(), dropped.into()]).await?;
         let rows = self.query(&LEAVE, vec![seqs.into()]).await?;
         let mut keys: Vec<String> = Vec::with_capacity(rows.len());
         for row in rows {

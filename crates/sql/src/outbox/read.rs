@@ -1,3 +1,5 @@
+//! Reading the outbox by a cursor: new rows, or those of a republish request.
+
 use std::collections::HashSet;
 
 use bytes::Bytes;
@@ -6,14 +8,15 @@ use chapar_core::port::{Chunk, OutboxDraft, OutboxRow, Track, Tried};
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow};
 
+use crate::conn::Conn;
 use crate::error::StoreError;
-use crate::outbox::cursor::{At, Line, Window};
-use crate::outbox::from_json_pairs;
+use crate::outbox::cursor::{At, Line, Place, Window};
+use crate::outbox::{from_json_pairs, republish};
 use crate::statement::Statement;
 use crate::store::Store;
 use crate::value::Row;
 
-/// More than this is not held at once, whatever the number of rows.
+/// A chunk ends after this many bytes, whatever the number of rows.
 const MOST_BYTES: usize = 16 << 20;
 
 pub(super) async fn read(
@@ -29,7 +32,7 @@ pub(super) async fn read(
     Ok(chunk)
 }
 
-/// Tracks at the same place go on as one.
+/// Tracks at the same position continue as one.
 fn join_equal(tracks: &mut Vec<Track>) {
     let mut joined: Vec<Track> = Vec::with_capacity(tracks.len());
     for track in tracks.drain(..) {
@@ -44,9 +47,11 @@ fn join_equal(tracks: &mut Vec<Track>) {
     *tracks = joined;
 }
 
-fn moved(track: &Track, cursor: chapar_core::port::Cursor) -> Track {
+fn moved(track: &Track, mut place: Place) -> Track {
+    let cursor = place.to_cursor();
     let version = track.version + i64::from(cursor != track.cursor);
-    Track { id: track.id, version, shards: track.shards.clone(), cursor }
+    let republishing = place.requests().republishing();
+    Track { id: track.id, version, shards: track.shards.clone(), cursor, republishing }
 }
 
 async fn on_postgres(
@@ -62,13 +67,25 @@ async fn on_postgres(
     for track in tracks {
         let at = At::parse(&track.cursor)?;
         let shards: Vec<i16> = track.shards.iter().map(|shard| *shard as i16).collect();
-        if at.window.is_none() && opened.is_none() {
+        if at.window.is_none() && opened.is_none() && at.requests.current.is_none() {
             opened = open(conn, &at, &shards).await?;
         }
         places.push((track, at, shards));
     }
     for (track, mut at, shards) in places {
-        // One look for all that have nothing open brings them to the same place.
+        if at.requests.current.is_some() {
+            if room > 0 && bytes <= MOST_BYTES {
+                let mut place = Place::Postgres(Box::new(at.clone()));
+                let again = again(&mut Conn::Postgres(&mut *conn), track, &mut place, room).await?;
+                at.requests = *place.requests();
+                room -= again.len();
+                bytes += again.iter().map(|row| row.body.len()).sum::<usize>();
+                rows.extend(again);
+            }
+            next.push((track, at));
+            continue;
+        }
+        // One window for all tracks without one brings them to the same position.
         if at.window.is_none() && opened.is_some() {
             at.window.clone_from(&opened);
             at.late = Some(late(conn, &at).await?);
@@ -98,7 +115,8 @@ async fn on_postgres(
         next.push((track, at));
     }
     share_floors(&mut next);
-    let next = next.iter().map(|(track, at)| moved(track, at.to_cursor())).collect();
+    let next =
+        next.into_iter().map(|(track, at)| moved(track, Place::Postgres(Box::new(at)))).collect();
     if any_parked {
         const BEHIND: &str = "select distinct ordering_key from chapar.outbox_parked \
              where ordering_key = any($1)";
@@ -110,8 +128,7 @@ async fn on_postgres(
     Ok(Chunk { rows, tracks: next })
 }
 
-/// Tracks at the same place may differ in how much lies behind them for good: the least is right
-/// for all.
+/// Tracks at the same position may have different floors: the lowest is right for all.
 fn share_floors(places: &mut [(&Track, At)]) {
     for n in 1..places.len() {
         let (before, rest) = places.split_at_mut(n);
@@ -126,8 +143,19 @@ fn share_floors(places: &mut [(&Track, At)]) {
     }
 }
 
+/// The next rows of a republish request.
+async fn again(
+    conn: &mut Conn<'_>,
+    track: &Track,
+    place: &mut Place,
+    room: usize,
+) -> Result<Vec<OutboxRow>, StoreError> {
+    let shards = track.shards.iter().map(|shard| i64::from(*shard)).collect();
+    republish::read(conn, place, shards, room, MOST_BYTES).await
+}
+
 fn mark_behind(rows: &mut [OutboxRow], keys: &HashSet<String>) {
-    for row in rows {
+    for row in rows.iter_mut().filter(|row| row.republish.is_none()) {
         row.behind = row.key.as_ref().is_some_and(|key| keys.contains(key));
     }
 }
@@ -158,7 +186,7 @@ async fn open(
     }))
 }
 
-/// Where rows are that come late. It has to be asked behind the window's snapshot.
+/// Where the rows are that committed late. The statement has to run after the window's snapshot.
 async fn late(conn: &mut PgConnection, at: &At) -> Result<(i64, i64), StoreError> {
     const SPAN: &str = "select after, upto \
          from chapar.late_span($1::text::pg_snapshot, $2::text::xid8, $3, $4)";
@@ -182,8 +210,8 @@ async fn window_rows(
     shards: &[i16],
     limit: usize,
 ) -> Result<Vec<PgRow>, StoreError> {
-    // Two ranges, each by its own index: numbers that were not given out at the last look, and
-    // the transactions that were running then. Sub-selects make a snapshot's text be read once
+    // Two ranges, each by its own index: numbers that were not given out at the last read, and
+    // the transactions that were running then. A snapshot's text is parsed in a sub-select: once,
     // and not for each row.
     macro_rules! new {
         () => {
@@ -217,7 +245,7 @@ async fn window_rows(
              and pg_visible_in_snapshot(o.xid, (select $3::text::pg_snapshot)) \
              and o.shard = any($4) order by o.seq limit $5)"
     ));
-    // Where nothing comes late there is half as much to plan for each chunk.
+    // Without late rows there is half as much to plan for each chunk.
     let (after, upto) = at.late();
     let late = after < upto;
     let mut query = sqlx::query(if late { NEW_AND_LATE } else { NEW })
@@ -232,7 +260,7 @@ async fn window_rows(
     Ok(query.fetch_all(conn).await?)
 }
 
-/// The columns are known: asking the driver for each type again costs a third of the reading.
+/// Unchecked: looking up the type of each column costs a third of the time of a read.
 fn postgres_row(row: &PgRow) -> Result<(OutboxRow, bool), StoreError> {
     let written_at: jiff_sqlx::Timestamp = row.try_get_unchecked(7)?;
     let body: Vec<u8> = row.try_get_unchecked(6)?;
@@ -251,6 +279,7 @@ fn postgres_row(row: &PgRow) -> Result<(OutboxRow, bool), StoreError> {
         behind: false,
         tried: Tried::default(),
         stamp: None,
+        republish: None,
         written_at: written_at.to_jiff(),
     };
     Ok((parsed, row.try_get_unchecked(9)?))
@@ -274,6 +303,16 @@ async fn on_sqlite(store: &Store, tracks: &[Track], limit: usize) -> Result<Chun
     for track in tracks {
         let mut at = Line::parse(&track.cursor)?;
         let room = limit - rows.len();
+        if at.requests.current.is_some() {
+            let mut place = Place::Sqlite(at);
+            if room > 0 && bytes <= MOST_BYTES {
+                let again = again(&mut tx.conn(), track, &mut place, room).await?;
+                bytes += again.iter().map(|row| row.body.len()).sum::<usize>();
+                rows.extend(again);
+            }
+            next.push(moved(track, place));
+            continue;
+        }
         if at.after < last && room > 0 {
             let shards: Vec<i64> = track.shards.iter().map(|shard| i64::from(*shard)).collect();
             let args = vec![at.after.into(), shards.into(), (room as i64).into()];
@@ -290,12 +329,12 @@ async fn on_sqlite(store: &Store, tracks: &[Track], limit: usize) -> Result<Chun
                 at.after = read.seq;
                 rows.push(read);
             }
-            // A transaction sees one state: nothing up to `last` was missed.
+            // The transaction reads one snapshot: no row up to `last` was missed.
             if all {
                 at.after = at.after.max(last);
             }
         }
-        next.push(moved(track, at.to_cursor()));
+        next.push(moved(track, Place::Sqlite(at)));
     }
     tx.rollback().await?;
     Ok(Chunk { rows, tracks: next })
@@ -318,6 +357,7 @@ pub(super) fn common_row(row: &Row) -> Result<OutboxRow, StoreError> {
         behind: false,
         tried: Tried::default(),
         stamp: None,
+        republish: None,
         written_at: row.get(7)?,
     })
 }

@@ -1,12 +1,10 @@
-//! What an operator sees of the outbox and does to it.
+//! What an operator can see of parked rows and relays, and do about them.
 
-use chapar_core::port::OutboxRow;
 use jiff::Timestamp;
 
 use crate::audit::AuditEntry;
 use crate::conn::Conn;
 use crate::error::StoreError;
-use crate::outbox::read::common_row;
 use crate::statement::Statement;
 
 /// A row of the outbox that could not be published.
@@ -23,7 +21,7 @@ pub struct ParkedRow {
     pub next_attempt_at: Option<Timestamp>,
     pub quarantined_at: Option<Timestamp>,
     pub last_error: Option<String>,
-    /// How many of its key wait behind it.
+    /// The number of rows of its key that wait behind it.
     pub behind: i64,
 }
 
@@ -39,7 +37,9 @@ impl Conn<'_> {
                  p.first_failed_at, p.next_attempt_at, p.quarantined_at, p.last_error, \
                  (select count(*) from chapar.outbox_parked b \
                      where b.ordering_key = p.ordering_key and b.seq > p.seq) \
-             from chapar.outbox_parked p join chapar.outbox o on o.seq = p.seq \
+             from chapar.outbox_parked p \
+                 join (select * from chapar.outbox union all select * from chapar.outbox_held) o \
+                 on o.seq = p.seq \
              where p.head and (p.quarantined_at is not null) = $1 order by p.seq limit $2",
         );
         let args = vec![quarantined.into(), (limit as i64).into()];
@@ -47,8 +47,8 @@ impl Conn<'_> {
         rows.iter().map(parked_row).collect()
     }
 
-    /// Lets the relay try a quarantined row again. It keeps its place in its key's order; the
-    /// rows behind it follow. Says whether there was one.
+    /// Lets the relay retry a quarantined row. It keeps its place in the order of its key, and the
+    /// rows behind it follow. Returns whether it was in quarantine.
     pub async fn release_quarantined(
         &mut self,
         seq: i64,
@@ -66,8 +66,9 @@ impl Conn<'_> {
         Ok(true)
     }
 
-    /// Gives a quarantined row up for good: the next of its key moves up. The event itself stays
-    /// in the outbox and then in what is held. Says whether there was one.
+    /// Drops a quarantined row: it is never published, also by no republish request, and the next
+    /// row of its key becomes the head. The event itself stays in the store. Returns whether it
+    /// was in quarantine.
     pub async fn drop_quarantined(
         &mut self,
         seq: i64,
@@ -80,7 +81,7 @@ impl Conn<'_> {
         if self.query(&QUARANTINED, vec![seq.into()]).await?.is_empty() {
             return Ok(false);
         }
-        self.leave_parked(vec![seq]).await?;
+        self.leave_parked(vec![seq], true).await?;
         self.audit_row("outbox.drop", seq, actor, reason).await?;
         Ok(true)
     }
@@ -113,31 +114,6 @@ fn parked_row(row: &crate::value::Row) -> Result<ParkedRow, StoreError> {
     })
 }
 
-impl Conn<'_> {
-    /// Rows that were published, written at or after `since`, behind `after`, in order of `seq`;
-    /// also of those that are held.
-    pub async fn published_rows(
-        &mut self,
-        since: Timestamp,
-        after: i64,
-        limit: usize,
-    ) -> Result<Vec<OutboxRow>, StoreError> {
-        static ROWS: Statement = Statement::new(
-            "select o.seq, o.event_id, o.topic, o.tenant, o.ordering_key, o.headers, o.body, \
-                 o.written_at, case when o.sealed then null else json_build_array(o.aggregate_type, \
-                 o.aggregate_id, o.idempotency_key, o.correlation_id, o.causation_id)::text end \
-             from (select * from chapar.outbox_held union all select * from chapar.outbox) o \
-             where o.seq > $1 and o.written_at >= $2 \
-                 and not exists (select 1 from chapar.outbox_parked p where p.seq = o.seq) \
-                 and not exists (select 1 from chapar.outbox_waiting w where w.seq = o.seq) \
-             order by o.seq limit $3",
-        );
-        let args = vec![after.into(), since.into(), (limit as i64).into()];
-        let rows = self.query(&ROWS, args).await?;
-        rows.iter().map(common_row).collect()
-    }
-}
-
 /// A relay that holds a lease.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
@@ -149,7 +125,7 @@ pub struct RelayCard {
 }
 
 impl Conn<'_> {
-    /// The relays whose lease holds.
+    /// The relays whose lease has not expired.
     pub async fn relays(&mut self) -> Result<Vec<RelayCard>, StoreError> {
         static RELAYS: Statement = Statement::new(
             "select r.epoch, r.owner, r.expires_at, \

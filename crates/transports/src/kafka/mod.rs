@@ -102,6 +102,10 @@ impl std::fmt::Debug for Kafka {
 }
 
 impl Transport for Kafka {
+    fn forget_published(&self) {
+        lock(&self.0.published).clear();
+    }
+
     fn features(&self) -> Features {
         Features {
             ordered_in_flight: false,

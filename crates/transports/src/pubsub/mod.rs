@@ -212,6 +212,10 @@ impl PubSub {
 }
 
 impl Transport for PubSub {
+    fn forget_published(&self) {
+        lock(&self.0.published).clear();
+    }
+
     fn features(&self) -> Features {
         Features {
             ordered_in_flight: false,

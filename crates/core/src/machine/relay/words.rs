@@ -1,4 +1,4 @@
-//! What is said to the relay, and what it says.
+//! The inputs and outputs of the relay.
 
 use std::time::Duration;
 
@@ -7,24 +7,24 @@ use jiff::Timestamp;
 use crate::machine::retry::RetryPolicy;
 use crate::port::{Checkpoint, Chunk, Lease, OutboxRow, Renewed, Settled, Track};
 
-/// How a relay works.
+/// The settings of a relay.
 #[derive(Debug, Clone)]
 pub struct Plan {
-    /// When to try a row again, and when to give it up.
+    /// When to retry a row, and when to quarantine it.
     pub retry: RetryPolicy,
-    /// The transport keeps the order of a key within a batch also when a publish fails.
+    /// The transport keeps the order of a key within a batch, also when a publish fails.
     pub ordered_in_flight: bool,
     /// The most rows of a chunk.
     pub chunk_rows: usize,
-    /// The most chunks on the way.
+    /// The most chunks in flight.
     pub chunks: usize,
-    /// About the most bytes on the way.
+    /// About the most bytes in flight.
     pub bytes: usize,
-    /// The shortest and the longest pause between two looks at an outbox with nothing new.
+    /// The shortest and the longest pause between two polls of an outbox without new rows.
     pub poll: (Duration, Duration),
-    /// How often progress is written down under load.
+    /// How often a checkpoint is written under load.
     pub checkpoint_every: Duration,
-    /// How often the marks of stamped keys are brought up to the last checkpoint; never where
+    /// How often the marks of stamped keys are brought up to the last checkpoint; `None` where
     /// nothing is stamped.
     pub mark_every: Option<Duration>,
     /// How long a lease lasts.
@@ -52,18 +52,19 @@ impl Default for Plan {
 pub struct Sending {
     /// The row.
     pub row: OutboxRow,
-    /// Names it in the answer.
+    /// Identifies it in the answer.
     pub ticket: Ticket,
 }
 
-/// Names a row that is in flight.
+/// Identifies a row that is in flight.
 #[derive(Debug, Clone)]
 pub struct Ticket {
     pub(super) seq: i64,
     pub(super) lane: Option<u64>,
     pub(super) home: Home,
     pub(super) stamp: Option<String>,
-    /// How many had succeeded when it left.
+    pub(super) republish: Option<i64>,
+    /// The number of successes when it was sent.
     pub(super) successes: u64,
 }
 
@@ -71,60 +72,61 @@ pub struct Ticket {
 pub(super) enum Home {
     /// The chunk it was read in.
     Chunk(u64),
-    /// It was parked before, this often tried, and first then.
+    /// It was parked: the failed attempts so far, and the time of the first.
     Parked { attempts: u32, first: Option<Timestamp> },
 }
 
 /// Why a row was not published.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Refusal {
-    /// It may work later.
+    /// A later attempt may succeed.
     Later(String),
-    /// It never will.
+    /// No attempt can succeed.
     Never(String),
-    /// It was not sent, because an earlier one of its key in the batch was refused.
+    /// It was not sent, because an earlier row of its key in the batch was refused.
     Behind,
 }
 
-/// What has happened.
+/// An input of the relay.
 #[derive(Debug)]
 pub enum Happened {
     /// Time has passed.
     Tick,
-    /// Somebody committed something.
+    /// A transaction of this process committed events.
     Nudge,
-    /// The relay is to finish and leave.
+    /// The relay has to finish and stop.
     Stop,
     /// The lease was granted.
     Leased(Lease),
     /// The lease was renewed.
     Renewed(Renewed),
-    /// Rows were read. `full`: so many keys are remembered that marks should be written soon.
+    /// Rows were read.
     Read {
-        /// The rows, and how far that is.
+        /// The rows, and the position behind them.
         chunk: Chunk,
-        /// Some keys should be forgotten, which only those with written marks may.
+        /// The cache of marks is full: marks should be written soon, so that keys can be dropped
+        /// from it.
         full: bool,
     },
     /// Parked rows were read.
     Due(Vec<OutboxRow>),
-    /// A batch has come back.
+    /// The transport has answered for a batch.
     Published(Vec<(Ticket, Result<(), Refusal>)>),
-    /// Progress was written.
+    /// A checkpoint was written.
     Checkpointed,
     /// Marks were written.
     Marked,
-    /// The fate of parked rows was written.
+    /// The outcome of parked rows was written.
     Settled,
-    /// Everything was given back.
+    /// The lease was released.
     Released,
-    /// The store did not do this, because the lease is lost.
+    /// The store refused this call because the lease is lost.
     LeaseLost(Asked),
-    /// The store did not do this.
+    /// This call to the store failed.
     Failed(Asked),
 }
 
-/// What the store was asked for.
+/// A call to the store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names are those of the port")]
 pub enum Asked {
@@ -138,11 +140,11 @@ pub enum Asked {
     Release,
 }
 
-/// What to do next. All of it may be done at once; each is answered by something that
-/// [`Happened`].
+/// An output of the relay. All of them may be carried out at the same time; each is answered by
+/// something that [`Happened`].
 #[derive(Debug)]
 pub enum Do {
-    /// Ask for a lease, under the epoch that is held.
+    /// Request a lease, under the current epoch if there is one.
     Lease(Option<i64>),
     /// Renew it.
     Renew(i64),
@@ -152,15 +154,15 @@ pub enum Do {
     Due(i64),
     /// Publish.
     Publish(Vec<Sending>),
-    /// Write progress.
+    /// Write a checkpoint.
     Checkpoint(i64, Checkpoint),
-    /// Write the marks of what lies behind these tracks.
+    /// Write the marks of the rows before these tracks.
     Mark(i64, Vec<Track>),
-    /// Write what became of parked rows.
+    /// Write the outcome of parked rows.
     Settle(i64, Vec<(i64, Settled)>),
-    /// Give everything back.
+    /// Release the lease.
     Release(i64),
-    /// It is over.
+    /// The relay has finished.
     Leave,
 }
 
@@ -173,7 +175,7 @@ pub struct Reading {
     pub tracks: Vec<Track>,
     /// At most this many rows.
     pub limit: usize,
-    /// Everything read since the last checkpoint was dropped: the stamps start again there.
+    /// Reading restarts at the last checkpoint, and stamping with it.
     pub fresh: bool,
     /// The number of this read.
     pub number: u64,
