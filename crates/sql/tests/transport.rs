@@ -242,7 +242,7 @@ async fn is_compared_with_a_catalog(address: &str) {
     let plan = transport.plan(&wanted).await.unwrap();
     let names: Vec<&str> = plan.iter().map(|difference| difference.name.as_str()).collect();
     assert_eq!(names, ["billing.odd", "spa.slots"]);
-    assert_eq!(plan[0].to_do(true), None, "a consumer is changed by its own process");
+    assert_eq!(plan[0].to_do(Pruning::Delete), None, "a consumer is changed by its own process");
     let refused = transport.carry_out(&wanted, &plan[1]).await.unwrap_err();
     assert!(refused.to_string().contains("read by 1 processes"), "{refused}");
     reader.close().await.unwrap();
