@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use chapar::core::Aggregate;
-use chapar::core::dialect::Melmastoon;
-use chapar::sql::Append;
 use chapar::{Chapar, Draft, Payload, Producer, Profile, Store, StoreOptions, Tenant};
+use chapar_core::Aggregate;
+use chapar_core::dialect::Melmastoon;
+use chapar_sql::Append;
 use serde::Serialize;
 use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgPool, Postgres, Transaction};
@@ -370,7 +370,7 @@ impl Other {
 /// A service of a system with optional idempotency keys.
 pub(crate) fn backbone(store: Store) -> Result<Chapar> {
     let mut profile = Profile::builtin("melmastoon").context("the profile is built in")?;
-    profile.idempotency = chapar::core::profile::IdempotencyRule::Optional;
+    profile.idempotency = chapar_core::profile::IdempotencyRule::Optional;
     let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
     Ok(Chapar::builder(store, profile, Arc::new(Melmastoon)).producer(producer).build())
 }

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use chapar::core::dialect::Melmastoon;
-use chapar::sql::SqlTransport;
 use chapar::{
     App, Chapar, Consumer, Cx, Envelope, Event, Failure, Producer, Profile, Service, Store,
 };
 use chapar::{StoreOptions, Tenant};
+use chapar_core::dialect::Melmastoon;
+use chapar_sql::SqlTransport;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;

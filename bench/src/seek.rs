@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use anyhow::{Context, Result, ensure};
 use chapar::ops::{Seek, SeekTarget};
-use chapar::sql::{Scope, SqlTransport};
 use chapar::{Store, StoreOptions};
+use chapar_sql::{Scope, SqlTransport};
 use serde::Serialize;
 use sqlx::{Connection, PgConnection};
 

@@ -5,11 +5,11 @@ use std::hint::black_box;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use chapar::core::bundle::Bundle;
-use chapar::core::dialect::{Dialect, Melmastoon};
-use chapar::core::port::{SystemClock, SystemIds};
-use chapar::core::{Aggregate, rules};
 use chapar::{Draft, Envelope, Payload, Producer, Profile, Registry};
+use chapar_core::bundle::Bundle;
+use chapar_core::dialect::{Dialect, Melmastoon};
+use chapar_core::port::{SystemClock, SystemIds};
+use chapar_core::{Aggregate, rules};
 use serde::Serialize;
 use serde_json::Value;
 

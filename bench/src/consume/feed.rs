@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
-use chapar::core::Aggregate;
-use chapar::core::port::{
+use chapar::{Chapar, Draft, Event as _, Id, Payload, Tenant};
+use chapar_core::Aggregate;
+use chapar_core::port::{
     AckToken, BoxFuture, Delivery, Features, Outgoing, Position, Receipt, SeekTo, Subscription,
     SubscriptionSpec, TopicSpec, Tracking, Transport, TransportError,
 };
-use chapar::{Chapar, Draft, Event as _, Id, Payload, Tenant};
 use jiff::Timestamp;
 use sqlx::{PgConnection, Row};
 use tokio::sync::Notify;

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::collections::HashSet;
 
 use anyhow::{Context as _, Result, ensure};
-use chapar::core::port::Delivery;
+use chapar_core::port::Delivery;
 use serde::Deserialize;
 use sqlx::{Connection, PgConnection, Postgres, Row, Transaction};
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use chapar::core::dialect::Melmastoon;
 use chapar::{Chapar, Producer, Profile, Store, StoreOptions};
+use chapar_core::dialect::Melmastoon;
 use chapar_transports::nats::{Nats, NatsOptions};
 use tokio_util::sync::CancellationToken;
 

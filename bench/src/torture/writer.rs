@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Result;
-use chapar::core::Aggregate;
 use chapar::{AppendError, Chapar, Draft, Payload, StoreError, Tenant};
+use chapar_core::Aggregate;
 use chapar_testkit::history::{Fate, Write};
 use fastrand::Rng;
 use serde_json::json;

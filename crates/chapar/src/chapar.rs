@@ -464,7 +464,7 @@ fn deprecation(contract: Option<&Contract>) -> Option<(&str, &str)> {
 
 pub(crate) fn topic(profile: &Profile, envelope: &Envelope) -> String {
     match profile.grammar {
-        chapar_core::Grammar::Plain => envelope.event_type.clone(),
+        chapar_core::Grammar::Plain | chapar_core::Grammar::Free => envelope.event_type.clone(),
         _ => envelope.subject(),
     }
 }

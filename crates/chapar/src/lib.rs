@@ -68,16 +68,19 @@ mod timers;
 
 pub use app::{App, ProfileSource, StartError};
 pub use chapar::{AppendError, Chapar, ChaparBuilder};
-pub use chapar_core as core;
+pub use chapar_core::dialect::Dialect;
+pub use chapar_core::machine::failure::FailurePolicy;
+pub use chapar_core::machine::retry::RetryPolicy;
+pub use chapar_core::port::Transport;
+pub use chapar_core::webhook::Secrets;
 pub use chapar_core::{
-    Actor, ActorKind, Aggregate, Draft, Envelope, Event, Id, IntoDraft, Payload, Producer, Profile,
-    Tenant,
+    Actor, ActorKind, Aggregate, Cause, Draft, Envelope, Event, Id, IntoDraft, Payload, Producer,
+    Profile, Tenant,
 };
 pub use chapar_macros::{Effect, Event, FromRow, Saga, SagaState, SagaTimer, SagaUndo, TextEnum};
-pub use chapar_sql as sql;
 pub use chapar_sql::{
-    AuditEntry, FromRow, Migration, Param, RepublishRequest, Row, Store, StoreError, StoreOptions,
-    Tx, Value,
+    Append, Appended, AuditEntry, FromCell, FromRow, Keep, Migration, Param, RepublishRequest, Row,
+    SqlTransport, Statement, Store, StoreError, StoreOptions, Tx, Value,
 };
 pub use command::Command;
 pub use consumer::{Consumer, Gap, HandlerFn, Missing};

@@ -7,8 +7,8 @@ mod show;
 use std::process::ExitCode;
 
 use anyhow::Result;
-use chapar::core::machine::failure::{FailureClass, FailureKind};
 use chapar::ops::{LetterFilter, Letters, Operator, Settled, TriageError};
+use chapar_core::machine::failure::{FailureClass, FailureKind};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::json;

@@ -6,11 +6,11 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use chapar::core::machine::failure::FailurePolicy;
-use chapar::core::webhook::Secrets;
 use chapar::{
     App, BundleSource, Chapar, Consumer, Endpoint, Producer, Registry, Service, Store, StoreOptions,
 };
+use chapar_core::machine::failure::FailurePolicy;
+use chapar_core::webhook::Secrets;
 use chapar_server::Ops;
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};

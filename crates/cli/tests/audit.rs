@@ -9,10 +9,10 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chapar::core::dialect::{Dialect, Melmastoon};
-use chapar::core::{Aggregate, Draft, Payload, Tenant};
-use chapar::sql::{Backend, SqlTransport};
 use chapar::{App, Chapar, Producer, Profile, Store, StoreOptions};
+use chapar_core::dialect::{Dialect, Melmastoon};
+use chapar_core::{Aggregate, Draft, Payload, Tenant};
+use chapar_sql::{Backend, SqlTransport};
 use chapar_testkit::{need, servers};
 use serde_json::{Value, json};
 
@@ -148,9 +148,9 @@ fn a_file_is_read_line_by_line_and_a_bad_line_is_named() {
     let house = most_nights(15);
     let profile = Profile::builtin("melmastoon").unwrap();
     let tenant: Tenant = "acme".parse().unwrap();
-    let clock = chapar::core::port::SystemClock;
+    let clock = chapar_core::port::SystemClock;
     let event = |nights| {
-        let (producer, ids) = (Producer::default(), chapar::core::port::SystemIds);
+        let (producer, ids) = (Producer::default(), chapar_core::port::SystemIds);
         let envelope = draft(nights).seal(&tenant, &profile, &producer, &clock, &ids).unwrap();
         String::from_utf8(Melmastoon.encode(&envelope).unwrap().body.to_vec()).unwrap()
     };

@@ -8,9 +8,9 @@ use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chapar::core::port::{Outgoing, Subscription, SubscriptionSpec, Transport};
-use chapar::sql::SqlTransport;
 use chapar::{Chapar, Event, Store, StoreOptions, Tenant};
+use chapar_core::port::{Outgoing, Subscription, SubscriptionSpec, Transport};
+use chapar_sql::SqlTransport;
 use chapar_testkit::need;
 use chapar_testkit::servers::{self, Kind, Launch};
 use chapar_transports::nats::{Nats, NatsOptions};
@@ -107,7 +107,7 @@ impl Saboteur {
     /// A producer without contract validation.
     fn break_the_contract(&self) {
         let tenant: Tenant = "kabul-grand".parse().unwrap();
-        let (profile, dialect) = (self.hotel.profile().clone(), chapar::core::dialect::Melmastoon);
+        let (profile, dialect) = (self.hotel.profile().clone(), chapar_core::dialect::Melmastoon);
         let loose = Chapar::builder(self.store.clone(), profile, Arc::new(dialect)).build();
         let event = Dispatched {
             reservation_id: "res_planted",

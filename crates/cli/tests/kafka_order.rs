@@ -7,13 +7,13 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chapar::core::Aggregate;
-use chapar::core::dialect::Melmastoon;
-use chapar::sql::Value;
 use chapar::{
     App, Chapar, Consumer, Cx, Draft, Envelope, Failure, Payload, Producer, Profile, Service,
     Store, StoreOptions, Tenant,
 };
+use chapar_core::Aggregate;
+use chapar_core::dialect::Melmastoon;
+use chapar_sql::Value;
 use chapar_testkit::need;
 use chapar_testkit::servers::{self, Kind, Launch};
 use chapar_transports::kafka::{Kafka, KafkaOptions};

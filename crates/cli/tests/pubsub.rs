@@ -12,12 +12,12 @@ use std::time::{Duration, Instant};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-use chapar::core::Aggregate;
-use chapar::core::port::{SubscriptionSpec, Transport};
 use chapar::{
     App, Chapar, Consumer, Cx, Draft, Envelope, Failure, Payload, Producer, Service, Store,
     StoreOptions, Tenant,
 };
+use chapar_core::Aggregate;
+use chapar_core::port::{SubscriptionSpec, Transport};
 use chapar_server::{Expected, PushAnswer, PushEndpoint};
 use chapar_transports::pubsub::{Handed, PubSub, PubSubOptions, Pushed};
 use ring::rand::SystemRandom;
@@ -206,7 +206,7 @@ async fn what_is_pushed_with_a_good_token_is_applied_once_before_it_is_answered(
     let store = Store::open(&file, &StoreOptions::default()).await.unwrap();
     store.migrate().await.unwrap();
     let profile = chapar::Profile::builtin("melmastoon").unwrap();
-    let dialect = Arc::new(chapar::core::dialect::Melmastoon);
+    let dialect = Arc::new(chapar_core::dialect::Melmastoon);
     let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
     let chapar = Chapar::builder(store, profile, dialect).producer(producer).build();
 

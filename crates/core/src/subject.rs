@@ -17,6 +17,8 @@ pub enum Grammar {
     Meridian,
     /// `<domain>.<entity>.<action>`, whose version is always 1
     Plain,
+    /// Two or more segments of lower-case letters, digits, `_` and `-`, which may end in `.v<n>`
+    Free,
 }
 
 /// A checked subject.
@@ -207,6 +209,7 @@ impl Grammar {
             Grammar::Learning => "<service>.<aggregate>.<event>.v<n>[.<partition>]",
             Grammar::Meridian => "<service>.<event-name>.v<n>",
             Grammar::Plain => "<domain>.<entity>.<action>",
+            Grammar::Free => "<segment>.<segment>[.<segment>…][.v<n>]",
         }
     }
 }
@@ -278,6 +281,14 @@ impl<'a> Parser<'a> {
                     partition: None,
                     version: 1,
                 })
+            }
+            // The whole of it is the event's type, so that a topic is spelled as the code spells it.
+            (Grammar::Free, 2..) => {
+                let subject = Subject::exception(self.text)?;
+                if !(self.known)(subject.service()) {
+                    return Err(self.fault(subject.service.clone(), Fault::UnknownService));
+                }
+                Ok(Subject { type_len: self.text.len(), ..subject })
             }
             _ => Err(self.segments_fault(self.grammar.form())),
         }

@@ -70,7 +70,13 @@ fn meridian_messages() {
 fn subjects() {
     fuzz("subjects", |input| {
         let text = String::from_utf8_lossy(input);
-        for grammar in [Grammar::Melmastoon, Grammar::Learning, Grammar::Meridian, Grammar::Plain] {
+        for grammar in [
+            Grammar::Melmastoon,
+            Grammar::Learning,
+            Grammar::Meridian,
+            Grammar::Plain,
+            Grammar::Free,
+        ] {
             check_subject(&text, Subject::parse(grammar, &text))?;
         }
         check_subject(&text, Subject::exception(&text))

@@ -158,3 +158,14 @@ fn catalog(name: &str) -> Vec<String> {
     let file = support::path(&format!("fixtures/subjects/{name}.txt"));
     std::fs::read_to_string(file).unwrap().lines().map(str::to_owned).collect()
 }
+
+#[test]
+fn a_free_subject_is_its_own_type_with_the_version_at_its_end() {
+    for (text, version) in [("hotel.reservation.booking.held.v2", 2), ("shop.placed", 1)] {
+        let subject = Subject::parse(Grammar::Free, text).unwrap();
+        assert_eq!((subject.event_type(), subject.version()), (text, version));
+    }
+    for wrong in ["", "shop", "shop..placed", "Shop.placed", "shop.or der"] {
+        assert!(Subject::parse(Grammar::Free, wrong).is_err(), "{wrong}");
+    }
+}

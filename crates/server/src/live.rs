@@ -1,8 +1,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use chapar::sql::{DeadLetter, SagaCard, Survey};
 use chapar::{Metrics, Store, StoreError};
+use chapar_sql::{DeadLetter, SagaCard, Survey};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};

@@ -4,7 +4,7 @@ use axum::http::StatusCode;
 use axum::http::header::CACHE_CONTROL;
 use axum::response::{IntoResponse, Response};
 use chapar::StoreError;
-use chapar::sql::{DueTimer, HistoryEntry, SagaCard};
+use chapar_sql::{DueTimer, HistoryEntry, SagaCard};
 use jiff::Timestamp;
 
 use crate::console::{Console, Facts};

@@ -9,7 +9,7 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use chapar::core::webhook::{Novelty, Refusal, Secrets, Seen, Signed};
+use chapar_core::webhook::{Novelty, Refusal, Secrets, Seen, Signed};
 use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -160,7 +160,7 @@ async fn receive(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use chapar::core::webhook::{ID, SIGNATURE, TIMESTAMP};
+    use chapar_core::webhook::{ID, SIGNATURE, TIMESTAMP};
 
     const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
 

@@ -1,5 +1,5 @@
 use chapar::Metrics;
-use chapar::sql::{DeadLetter, SagaCard, SagaSummary};
+use chapar_sql::{DeadLetter, SagaCard, SagaSummary};
 use jiff::Timestamp;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;

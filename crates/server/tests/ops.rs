@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chapar::core::Aggregate;
-use chapar::core::dialect::Melmastoon;
-use chapar::core::machine::failure::FailurePolicy;
 use chapar::prelude::*;
-use chapar::sql::SqlTransport;
 use chapar::{Draft, Envelope, Metrics, Payload, Producer, Store, StoreOptions};
+use chapar_core::Aggregate;
+use chapar_core::dialect::Melmastoon;
+use chapar_core::machine::failure::FailurePolicy;
 use chapar_server::Ops;
+use chapar_sql::SqlTransport;
 use chapar_testkit::http;
 use serde_json::json;
 use tokio_util::sync::CancellationToken;

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chapar::sql::Statement;
-use chapar::{Store, StoreError, Tx};
+use chapar::{Statement, Store, StoreError, Tx};
 use serde::Serialize;
 
 /// What the audit found. Everything but the bookings by state should be zero once nothing is

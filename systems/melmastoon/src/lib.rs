@@ -32,13 +32,10 @@ pub mod reservation;
 mod traffic;
 pub mod vendor;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use chapar::core::dialect::Melmastoon;
-use chapar::core::machine::retry::RetryPolicy;
 use chapar::prelude::*;
-use chapar::{Producer, Registry, Store, StoreError};
+use chapar::{Producer, Registry, RetryPolicy, Store, StoreError};
 
 pub use audit::{Audit, audit};
 pub use traffic::{Generator, Tally};
@@ -123,10 +120,9 @@ fn registry() -> Registry {
 /// The backbone of the hotel on a store: its profile, its dialect and its contracts.
 pub fn backbone(store: Store) -> Chapar {
     let producer = Producer { service: "melmastoon".into(), ..Producer::default() };
-    Chapar::builder(store, profile(), Arc::new(Melmastoon))
-        .producer(producer)
-        .registry(registry())
-        .build()
+    let profile = profile();
+    let dialect = profile.dialect().expect("the hotel writes JSON");
+    Chapar::builder(store, profile, dialect).producer(producer).registry(registry()).build()
 }
 
 /// The tables of the hotel.

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use chapar::App;
-use chapar::core::machine::retry::RetryPolicy;
 use chapar::testing::{self, Harness};
+use chapar_core::machine::retry::RetryPolicy;
 use jiff::civil::Date;
 use melmastoon::events::{GuestRequired, Rail};
 use melmastoon::reservation::{Desk, HoldRequest};
@@ -60,7 +60,7 @@ async fn keep_their_contract(mut config: Config, decline: f64, rail: Rail) -> us
     let app = |app| melmastoon::app(app, &config);
     let probe = App::new(
         harness.chapar().clone(),
-        std::sync::Arc::new(chapar::sql::SqlTransport::new(harness.chapar().store().clone(), "x")),
+        std::sync::Arc::new(chapar_sql::SqlTransport::new(harness.chapar().store().clone(), "x")),
         "x",
     );
     let mut kept = 0;

@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use chapar::core::dialect::MAX_MESSAGE;
-use chapar::core::port::{Outgoing, Transport};
 use chapar::{App, Consumer, Event, Service};
+use chapar_core::dialect::MAX_MESSAGE;
+use chapar_core::port::{Outgoing, Transport};
 
 use crate::contracts::registered;
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};

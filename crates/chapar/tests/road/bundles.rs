@@ -5,12 +5,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode};
-use chapar::core::bundle::Bundle;
-use chapar::core::dialect::Melmastoon;
 use chapar::{
     App, BundleSource, Chapar, Consumer, Event, FetchError, Producer, Profile, Registry,
     RegistryError, Running, Service, Token,
 };
+use chapar_core::bundle::Bundle;
+use chapar_core::dialect::Melmastoon;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 

@@ -1,9 +1,9 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use chapar::core::machine::failure::FailurePolicy;
-use chapar::core::port::{SeekTo, Transport};
 use chapar::{Consumer, Cx, Failure, Service};
+use chapar_core::machine::failure::FailurePolicy;
+use chapar_core::port::{SeekTo, Transport};
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
 
@@ -103,7 +103,7 @@ async fn a_poison_event_parks_its_key_and_no_other_and_replay_drains_in_order(ho
         (letter.kind.as_str(), letter.error.as_str()),
         ("rule_violation", "number 3 is impossible")
     );
-    let on_postgres = house.chapar.store().backend() == chapar::sql::Backend::Postgres;
+    let on_postgres = house.chapar.store().backend() == chapar_sql::Backend::Postgres;
     MENDED[usize::from(on_postgres)].store(true, Ordering::SeqCst);
     house.replay(&letter.id).await;
     eventually("the key has caught up", async || house.applied("bad").await.len() == 8).await;
@@ -223,10 +223,8 @@ async fn passed_followers_are_flagged(house: House) {
     house.note("acme", "a", 1..6).await;
     eventually("its followers go on", async || house.applied("a").await == [1, 2, 4, 5]).await;
     let flagged = match house.chapar.store().backend() {
-        chapar::sql::Backend::Sqlite => {
-            "select count(*) from chapar_inbox where result = 'flagged'"
-        }
-        chapar::sql::Backend::Postgres => {
+        chapar_sql::Backend::Sqlite => "select count(*) from chapar_inbox where result = 'flagged'",
+        chapar_sql::Backend::Postgres => {
             "select count(*) from chapar.inbox where result = 'flagged'"
         }
     };

@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
-use chapar::core::dialect::Melmastoon;
 use chapar::{
     AppendError, Chapar, Consumer, Event, IntoDraft, Producer, Profile, Registry, RegistryError,
     Service,
 };
+use chapar_core::dialect::Melmastoon;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -70,7 +70,7 @@ async fn what_is_not_registered_not_owned_or_not_valid_is_refused_before_commit(
     let error = refusal(&chapar, noted(-1)).await;
     assert!(error.starts_with("CH1015") && error.contains("/n: "), "{error}");
 
-    let aggregate = || chapar::core::Aggregate { kind: "b".into(), id: "a".into(), version: None };
+    let aggregate = || chapar_core::Aggregate { kind: "b".into(), id: "a".into(), version: None };
     let with = |subject: &str, payload: Value| {
         let payload = chapar::Payload::json(&payload).unwrap();
         chapar::Draft::new(subject, aggregate(), payload).idempotency_key("i")

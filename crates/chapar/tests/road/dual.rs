@@ -3,14 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use chapar::core::Headers;
-use chapar::core::convert::DUAL_PUBLISH_OF;
-use chapar::core::dialect::{Dialect, Melmastoon, Message};
-use chapar::sql::Row;
 use chapar::{
     App, AppendError, Chapar, Consumer, Cx, Envelope, Event, Failure, Producer, Profile, Registry,
     Running, Service, Tenant,
 };
+use chapar_core::Headers;
+use chapar_core::convert::DUAL_PUBLISH_OF;
+use chapar_core::dialect::{Dialect, Melmastoon, Message};
+use chapar_sql::Row;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -130,10 +130,10 @@ async fn publish(chapar: &Chapar, key: &str, numbers: impl IntoIterator<Item = i
 /// What lies in the outbox, in order: the event, its key, its headers.
 async fn outbox(house: &House) -> Vec<(Envelope, String, Headers)> {
     let sql = match house.chapar.store().backend() {
-        chapar::sql::Backend::Sqlite => {
+        chapar_sql::Backend::Sqlite => {
             "select topic, body, ordering_key, headers from chapar_outbox order by seq"
         }
-        chapar::sql::Backend::Postgres => {
+        chapar_sql::Backend::Postgres => {
             "select topic, body, ordering_key, headers from chapar.outbox order by seq"
         }
     };

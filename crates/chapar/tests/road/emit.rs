@@ -1,8 +1,8 @@
 //! Emitting: in the library's transaction, in the caller's own, and from SQL.
 
-use chapar::core::dialect::{Dialect, Message};
-use chapar::sql::Append;
 use chapar::{AppendError, Consumer, Cx, Event, StoreError, Tenant};
+use chapar_core::dialect::{Dialect, Message};
+use chapar_sql::Append;
 use chapar_testkit::{need, servers};
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
@@ -103,14 +103,14 @@ async fn an_emitted_event_carries_the_chain_of_its_cause(house: House) {
     let read = async || {
         let sql = "select headers, body from chapar.log order by published_at";
         let sql = match house.chapar.store().backend() {
-            chapar::sql::Backend::Sqlite => {
+            chapar_sql::Backend::Sqlite => {
                 "select headers, body from chapar_log order by published_at"
             }
-            chapar::sql::Backend::Postgres => sql,
+            chapar_sql::Backend::Postgres => sql,
         };
         let mut tx = house.chapar.store().begin_engine().await.unwrap();
         let rows = tx.fetch(sql, vec![]).await.unwrap();
-        let decode = |row: &chapar::sql::Row| {
+        let decode = |row: &chapar_sql::Row| {
             let message = Message::from_body(row.get::<bytes::Bytes>(1).unwrap());
             house.dialect().decode(&message).unwrap()
         };
@@ -130,13 +130,13 @@ async fn an_emitted_event_carries_the_chain_of_its_cause(house: House) {
 async fn the_callers_own_sqlx_transaction_carries_the_event(house: House) {
     let running = house.run(Consumer::named("c").on(write_down)).await;
     match house.chapar.store().backend() {
-        chapar::sql::Backend::Sqlite => {
+        chapar_sql::Backend::Sqlite => {
             let pool = sqlx::SqlitePool::connect(&house.url).await.unwrap();
             let mut tx = pool.begin_with("begin immediate").await.unwrap();
             house.chapar.append(&mut tx, &acme(), noted(7)).await.unwrap();
             tx.commit().await.unwrap();
         }
-        chapar::sql::Backend::Postgres => {
+        chapar_sql::Backend::Postgres => {
             let pool = sqlx::PgPool::connect(&house.url).await.unwrap();
             let mut tx = pool.begin().await.unwrap();
             house.chapar.append(&mut tx, &acme(), noted(7)).await.unwrap();

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use chapar::core::Aggregate;
 use chapar::testing::Harness;
 use chapar::{Consumer, Cx, Draft, Failure, Gap, Missing, Payload};
+use chapar_core::Aggregate;
 
 use crate::harness::{Noted, write_down};
 use crate::order::MODIFIED;

@@ -4,13 +4,13 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chapar::core::dialect::{Dialect, Melmastoon};
-use chapar::core::machine::failure::FailureClass;
-use chapar::core::port::{Outgoing, Transport};
 use chapar::ops::{LetterFilter, Letters, Operator};
 use chapar::prelude::*;
-use chapar::sql::{Backend, SqlTransport, Value};
 use chapar::{Producer, Store, StoreOptions};
+use chapar_core::dialect::{Dialect, Melmastoon};
+use chapar_core::machine::failure::FailureClass;
+use chapar_core::port::{Outgoing, Transport};
+use chapar_sql::{Backend, SqlTransport, Value};
 use chapar_testkit::servers;
 
 pub(crate) struct House {
@@ -139,7 +139,7 @@ impl House {
         rows.iter().map(|row| row.get(0).unwrap()).collect()
     }
 
-    pub(crate) async fn letters(&self) -> Vec<chapar::sql::DeadLetter> {
+    pub(crate) async fn letters(&self) -> Vec<chapar_sql::DeadLetter> {
         let mut tx = self.chapar.store().begin_engine().await.unwrap();
         tx.conn().open_dead_letters(100).await.unwrap()
     }

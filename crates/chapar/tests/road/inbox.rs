@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use chapar::core::Aggregate;
-use chapar::sql::{Backend, Keep};
 use chapar::{Consumer, Cx, Draft, Envelope, Failure, Payload};
+use chapar_core::Aggregate;
+use chapar_sql::{Backend, Keep};
 use serde_json::json;
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};

@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use chapar::core::machine::failure::{FailureClass, FailurePolicy};
 use chapar::ops::{Edit, LetterFilter, Letters, Operator, TriageError};
-use chapar::sql::{Arrival, AuditFilter, AuditLine, Backend, LetterFailure, NewDeadLetter};
 use chapar::{Consumer, Cx, Event, Failure, Service};
+use chapar_core::machine::failure::{FailureClass, FailurePolicy};
+use chapar_sql::{Arrival, AuditFilter, AuditLine, Backend, LetterFailure, NewDeadLetter};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
@@ -430,7 +430,7 @@ async fn a_letter_leaves_the_store_only_after_it_was_exported(house: House) {
     for letter in &planted[..2] {
         desk.quarantine(&LetterFilter::one(&letter.id), BY).await.unwrap();
     }
-    let (store, keep) = (house.chapar.store(), chapar::sql::Keep::default());
+    let (store, keep) = (house.chapar.store(), chapar_sql::Keep::default());
     let change = async |sqlite: &'static str, postgres: &'static str, id: &str| {
         let mut tx = store.begin_engine().await.unwrap();
         let sql = if store.backend() == Backend::Sqlite { sqlite } else { postgres };
@@ -517,7 +517,7 @@ async fn the_broker_gets_a_copy_of_every_letter(house: House) {
     for row in read().await {
         let body: Bytes = row.get(0).unwrap();
         let (headers, key): (String, String) = (row.get(1).unwrap(), row.get(2).unwrap());
-        let of_key = |l: &&chapar::sql::DeadLetter| l.arrival.ordering_key.as_ref() == Some(&key);
+        let of_key = |l: &&chapar_sql::DeadLetter| l.arrival.ordering_key.as_ref() == Some(&key);
         let letter = letters.iter().find(of_key).unwrap();
         assert!(headers.contains(&letter.id) && headers.contains("chapar-consumer"), "{headers}");
         let copy: serde_json::Value = serde_json::from_slice(&body).unwrap();

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use chapar::core::Aggregate;
-use chapar::core::dialect::Meridian;
-use chapar::sql::Value as Sql;
 use chapar::{
     App, AppendError, Chapar, Consumer, Cx, Draft, Envelope, Failure, Payload, Producer, Profile,
     Registry, Running, Service,
 };
+use chapar_core::Aggregate;
+use chapar_core::dialect::Meridian;
+use chapar_sql::Value as Sql;
 use prost_reflect::DescriptorPool;
 use serde_json::{Value, json};
 

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_nats::jetstream;
-use chapar::core::port::Transport;
 use chapar::{App, Consumer, Cx, Envelope, Failure, Running};
+use chapar_core::port::Transport;
 use chapar_testkit::need;
 use chapar_testkit::servers::{self, Kind, Launch};
 
@@ -197,9 +197,9 @@ mod on {
         house.moves(&broker, &more, change).await;
     }
 
-    fn topic() -> chapar::core::port::TopicSpec {
+    fn topic() -> chapar_core::port::TopicSpec {
         let retention = std::time::Duration::from_secs(3600);
-        chapar::core::port::TopicSpec { name: HELD.into(), partitions: 24, retention }
+        chapar_core::port::TopicSpec { name: HELD.into(), partitions: 24, retention }
     }
 
     pub(super) async fn a_tenant_that_gets_its_own_partition_keeps_the_order_of_its_keys(

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-use chapar::core::Aggregate;
-use chapar::core::machine::failure::FailurePolicy;
-use chapar::core::port::{SeekTo, Transport};
-use chapar::sql::SqlTransport;
 use chapar::{
     App, Consumer, Cx, Draft, Envelope, Failure, Gap, Missing, Payload, Running, Service,
 };
+use chapar_core::Aggregate;
+use chapar_core::machine::failure::FailurePolicy;
+use chapar_core::port::{SeekTo, Transport};
+use chapar_sql::SqlTransport;
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
 use crate::processes::{Process, Spread};
@@ -188,7 +188,7 @@ async fn a_parked_key_keeps_its_order_over_topics(house: House) {
     };
     let mut tx = house.chapar.store().begin_raw().await.unwrap();
     tx.execute("create table chapar_mended (n integer)", vec![]).await.unwrap();
-    if house.chapar.store().backend() == chapar::sql::Backend::Postgres {
+    if house.chapar.store().backend() == chapar_sql::Backend::Postgres {
         tx.execute("grant select on chapar_mended to chapar_app", vec![]).await.unwrap();
     }
     tx.commit().await.unwrap();
@@ -229,8 +229,8 @@ async fn an_old_event_that_the_inbox_has_forgotten_is_recorded_and_not_applied(h
 impl House {
     async fn holes(&self) -> usize {
         let count = match self.chapar.store().backend() {
-            chapar::sql::Backend::Postgres => "select low from chapar.inbox_holes",
-            chapar::sql::Backend::Sqlite => "select low from chapar_inbox_holes",
+            chapar_sql::Backend::Postgres => "select low from chapar.inbox_holes",
+            chapar_sql::Backend::Sqlite => "select low from chapar_inbox_holes",
         };
         self.ints(count, vec![]).await.len()
     }
@@ -238,8 +238,8 @@ impl House {
     /// The inbox as it is after its retention.
     pub(crate) async fn forget_inbox(&self) {
         let delete = match self.chapar.store().backend() {
-            chapar::sql::Backend::Postgres => "delete from chapar.inbox",
-            chapar::sql::Backend::Sqlite => "delete from chapar_inbox",
+            chapar_sql::Backend::Postgres => "delete from chapar.inbox",
+            chapar_sql::Backend::Sqlite => "delete from chapar_inbox",
         };
         let mut tx = self.chapar.store().begin_engine().await.unwrap();
         tx.execute(delete, vec![]).await.unwrap();

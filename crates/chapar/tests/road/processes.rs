@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use chapar::core::port::{
+use chapar::{App, Consumer, Service, Store, StoreOptions};
+use chapar_core::port::{
     AckToken, BoxFuture, Delivery, Features, Outgoing, Receipt, SeekTo, Subscription,
     SubscriptionSpec, TopicSpec, Transport, TransportError,
 };
-use chapar::sql::SqlTransport;
-use chapar::{App, Consumer, Service, Store, StoreOptions};
+use chapar_sql::SqlTransport;
 use chapar_transports::nats::{Nats, NatsOptions};
 use serde::{Deserialize, Serialize};
 
@@ -212,7 +212,7 @@ impl Transport for Spread {
                 if let Some((topic, kept)) = &mut *self.slow.lock().unwrap()
                     && *topic == message.topic
                 {
-                    let position = chapar::core::port::Position { partition: 0, offset: 0 };
+                    let position = chapar_core::port::Position { partition: 0, offset: 0 };
                     kept.push(message);
                     results.push(Ok(Receipt { position, duplicate: false }));
                     continue;

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use chapar::ops::SeekTarget;
-use chapar::sql::{Backend, ProjectionCard};
 use chapar::{Projection, Running, Service, Tenant, read_model};
+use chapar_sql::{Backend, ProjectionCard};
 use serde::{Deserialize, Serialize};
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop};

@@ -9,11 +9,11 @@ use axum::Router;
 use axum::body::Bytes;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, Uri};
-use chapar::core::dialect::{Dialect, Message};
-use chapar::core::port::{SeekTo, Transport};
-use chapar::core::webhook::{ID, Secrets};
-use chapar::sql::Backend;
 use chapar::{Consumer, Endpoint, Event, Service, Store};
+use chapar_core::dialect::{Dialect, Message};
+use chapar_core::port::{SeekTo, Transport};
+use chapar_core::webhook::{ID, Secrets};
+use chapar_sql::Backend;
 use jiff::Timestamp;
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop};
@@ -83,7 +83,7 @@ impl Receiver {
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let signed = secrets.verify(header, &body, Timestamp::now());
         let message = Message { topic: None, headers: Default::default(), body: body.clone() };
-        let envelope = chapar::core::dialect::Melmastoon.decode(&message).unwrap();
+        let envelope = chapar_core::dialect::Melmastoon.decode(&message).unwrap();
         let noted: Noted = envelope.payload.parse().unwrap();
         let mut wrong = Vec::new();
         if signed.map(|signed| signed.id.to_owned()) != Ok(envelope.id.to_string()) {

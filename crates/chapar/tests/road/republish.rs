@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chapar::Consumer;
-use chapar::core::machine::stamps::{HEADER, Stamp};
-use chapar::sql::Backend;
+use chapar_core::machine::stamps::{HEADER, Stamp};
+use chapar_sql::Backend;
 
 use crate::harness::{House, eventually, on_each_store, stop};
 use crate::order::{TOPICS, note};

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use chapar::prelude::*;
-use chapar::sql::{DueTimer, HistoryEntry};
+use chapar_sql::{DueTimer, HistoryEntry};
 use jiff::Timestamp;
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop};
@@ -235,8 +235,8 @@ async fn an_early_event_whose_saga_never_comes_is_dead_lettered_and_can_be_repla
 
 async fn noops(house: &House) -> i64 {
     let sql = match house.chapar.store().backend() {
-        chapar::sql::Backend::Sqlite => "select count(*) from chapar_inbox where result = 'noop'",
-        chapar::sql::Backend::Postgres => "select count(*) from chapar.inbox where result = 'noop'",
+        chapar_sql::Backend::Sqlite => "select count(*) from chapar_inbox where result = 'noop'",
+        chapar_sql::Backend::Postgres => "select count(*) from chapar.inbox where result = 'noop'",
     };
     house.ints(sql, vec![]).await[0]
 }

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use chapar::core::port::{Position, Transport};
 use chapar::ops::{Seek, SeekError, SeekPreview, SeekTarget};
-use chapar::sql::{Backend, Scope, SqlTransport};
 use chapar::{Consumer, Running, Service};
+use chapar_core::port::{Position, Transport};
+use chapar_sql::{Backend, Scope, SqlTransport};
 use jiff::Timestamp;
 
 use crate::harness::{House, eventually, on_each_store, stop, write_down};

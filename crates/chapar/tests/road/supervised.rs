@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use chapar::core::machine::failure::FailurePolicy;
-use chapar::core::port::{
+use chapar::prelude::*;
+use chapar_core::machine::failure::FailurePolicy;
+use chapar_core::port::{
     BoxFuture, Features, ManualClock, Outgoing, Receipt, SeekTo, Subscription, SubscriptionSpec,
     TopicSpec, Transport, TransportError,
 };
-use chapar::prelude::*;
-use chapar::sql::DueTimer;
+use chapar_sql::DueTimer;
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserializer;
 

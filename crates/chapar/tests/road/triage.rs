@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use chapar::core::Aggregate;
 use chapar::ops::{SagaError, Waiting, cancel_saga, find, retry_saga, story, view_saga};
 use chapar::prelude::*;
 use chapar::{Draft, Envelope, Payload};
+use chapar_core::Aggregate;
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
 use crate::order::HELD;

@@ -5,9 +5,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use chapar::core::dialect::{Dialect, Message};
 use chapar::ops::{self, DeadLetter, Letters, Operator};
 use chapar::{BundleSource, Chapar, Producer, Profile, Registry};
+use chapar_core::dialect::{Dialect, Message};
 use clap::Args;
 use serde_json::json;
 

@@ -3,9 +3,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use chapar::sql::SqlTransport;
 use chapar::{App, Chapar, Consumer, Cx, Event, Failure, Service, Tenant};
 use chapar_server::{Console, Facts};
+use chapar_sql::SqlTransport;
 use chapar_testkit::servers::Endpoint;
 use chapar_testkit::{Browser, need, servers};
 use serde::{Deserialize, Serialize};

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use chapar::core::machine::retry::RetryPolicy;
-use chapar::sql::{SqlTransport, Value};
 use chapar::{App, Chapar, Running, Store, StoreOptions, Tenant};
+use chapar_core::machine::retry::RetryPolicy;
+use chapar_sql::{SqlTransport, Value};
 use chapar_testkit::servers::Database;
 use jiff::civil::Date;
 use melmastoon::events::{GuestRequired, Rail};
