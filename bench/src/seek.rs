@@ -155,7 +155,7 @@ impl Bench {
     async fn preview(&self, to: SeekTarget, scope: Scope, expected: i64) -> Result<f64> {
         let seek = Seek { consumer: CONSUMER.into(), to, scope, reapply: true, topics: Vec::new() };
         let began = Instant::now();
-        let preview = seek.preview(&self.store, &self.transport, true).await?;
+        let preview = seek.preview(&self.store, &self.transport).await?;
         let took = began.elapsed().as_secs_f64();
         let near = (preview.events as i64 - expected).abs() <= 100;
         ensure!(near, "it counts {} events, not {expected}", preview.events);

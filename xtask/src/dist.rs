@@ -62,12 +62,12 @@ fn build(options: &Options) -> Result<PathBuf> {
         None => command.arg("--all-features"),
     };
     let messages = text(command.stderr(Stdio::inherit()))?;
-    let built = messages.lines().filter_map(|line| {
+    let mut built = messages.lines().filter_map(|line| {
         let message: serde_json::Value = serde_json::from_str(line).ok()?;
         let program = message["executable"].as_str()?;
         (message["target"]["name"] == "chapar").then(|| PathBuf::from(program))
     });
-    built.last().context("cargo did not say where the program is")
+    built.next_back().context("cargo did not say where the program is")
 }
 
 fn text(command: &mut Command) -> Result<String> {

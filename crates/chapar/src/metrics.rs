@@ -19,12 +19,12 @@ struct Inner {
 }
 
 /// Events that a rule kept from being published, by the code of the rule and the service that
-/// wanted to. Each is worth a page: somebody's program tries what it may not. Cheap to clone.
+/// wanted to. Alert on any: a program tries what it may not do. Cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct Blocked(Arc<Mutex<BTreeMap<(&'static str, String), u64>>>);
 
 impl Blocked {
-    /// The most services that are told apart. What comes after counts as `other`: labels of a
+    /// The most services that are counted by name; the others count as `other`: labels of a
     /// metric must not grow with what programs call themselves.
     const MOST_SERVICES: usize = 64;
 

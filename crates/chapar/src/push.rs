@@ -73,7 +73,7 @@ impl Endpoint {
         timeout: Duration,
     ) -> BoxFuture<'static, Result<(), Failure>> {
         let url = self.address(profile, &arrival.topic);
-        // As of now: a later attempt is signed anew.
+        // The signature holds the time, so every attempt is signed again.
         let headers = self.headers(clock.now().as_second(), consumer, arrival);
         let (endpoint, body) = (self.clone(), arrival.body.clone());
         Box::pin(async move {

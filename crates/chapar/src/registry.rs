@@ -21,13 +21,13 @@ use tracing::{info, warn};
 
 pub use source::{BundleSource, FetchError, Token};
 
-/// How long a registry waits before it fetches its bundle again, where nobody says otherwise.
+/// How long a registry waits before it fetches its bundle again, by default.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The contracts of a system, from a released [bundle](Bundle).
 ///
 /// What a service publishes must be registered and its own, and the payload must fit a *closed*
-/// copy of its schema: a field that nobody declared is a mistake of the producer. What a
+/// copy of its schema: an undeclared field is a mistake of the producer. What a
 /// consumer reads must fit the schema as it stands, *open*: a field that a newer producer added
 /// is none of its business.
 ///
@@ -261,7 +261,7 @@ impl Registry {
     }
 
     fn contracts(&self) -> RwLockReadGuard<'_, Contracts> {
-        // Contracts are replaced as a whole: whoever panicked left nothing half done.
+        // Contracts are replaced as a whole: a panic leaves nothing half done.
         self.current.read().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -315,7 +315,7 @@ impl fmt::Display for Refusal {
 impl std::error::Error for Refusal {}
 
 impl Registry {
-    /// The subjects whose order among those of their key matters to somebody.
+    /// The subjects whose order among those of their key matters to a consumer.
     pub(crate) fn stamped(&self) -> Vec<String> {
         let contracts = self.contracts();
         let stamped = contracts.0.iter().filter(|(_, entry)| entry.contract.stamped);

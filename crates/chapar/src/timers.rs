@@ -23,11 +23,13 @@ use crate::supervisor::{Ended, Part};
 pub(crate) type TimerHandler =
     dyn for<'a> Fn(String, &'a mut Cx) -> BoxFuture<'a, Handled> + Send + Sync;
 
+/// By saga and timer, with the backbone of the service whose saga it is.
+pub(crate) type TimerHandlers = HashMap<(String, String), (Chapar, Arc<TimerHandler>)>;
+
 #[derive(Clone)]
 pub(crate) struct Timers {
     pub(crate) chapar: Chapar,
-    /// By saga and timer, with the backbone of the service whose saga it is.
-    pub(crate) handlers: Arc<HashMap<(String, String), (Chapar, Arc<TimerHandler>)>>,
+    pub(crate) handlers: Arc<TimerHandlers>,
     pub(crate) states: Arc<States>,
     pub(crate) metrics: Metrics,
     pub(crate) stop: CancellationToken,

@@ -265,13 +265,18 @@ async fn sleep_or_for_ever(time: Option<Duration>) {
     }
 }
 
+/// The first screen: what runs, where to look, and what to try.
 fn announce(store: &Store, address: SocketAddr, config: &Up, time: Option<Duration>) {
-    say(&format!("{} the hotel's booking flow is running", bold("chapar")));
-    say(&format!("  console  {}", bold(&format!("http://{address}"))));
-    say(&format!("  store    {}", store.url()));
     let until = time.map_or("until Ctrl-C".to_owned(), |time| format!("for {time:?}"));
-    say(&format!("  events   {}", transport::shown(&config.transport)));
-    say(&format!("  traffic  {} bookings per second, {until}", config.rate));
+    let (rate, events) = (config.rate, transport::shown(&config.transport));
+    let what = format!("the hotel runs: nine services, {rate} bookings per second, {until}");
+    say(&format!("{} {what}", bold("chapar")));
+    say(&format!("  console  {}", bold(&format!("http://{address}"))));
+    say(&format!("  store    {}, events over {events}", store.url()));
+    say(
+        "  try      open the console and retry the dead letter: a guest's language has no template",
+    );
+    say("  try      kill -9 this process and start it again: nothing is lost or applied twice");
 }
 
 fn say(text: &str) {

@@ -148,6 +148,7 @@ impl Transport for MemoryTransport {
             seek_position: true,
             delayed_nack: true,
             mebibyte: true,
+            in_store: false,
         }
     }
 

@@ -75,8 +75,8 @@ async fn allocate(held: BookingHeld, cx: &mut Cx) -> Handled {
     .await
 }
 
-/// All nights or none; what stands in the way is not an error of the database, which would
-/// end the transaction.
+/// Takes all nights or none. A conflict is an answer, not a database error, which would end the
+/// transaction.
 async fn take_nights(held: &BookingHeld, cx: &mut Cx) -> Result<Result<(), &'static str>, Failure> {
     const ROOM: &str =
         "select 1 from inventory_rooms where tenant = :tenant and property = $1 and room = $2";

@@ -15,7 +15,7 @@ use chapar::prelude::*;
 pub struct Vendors {
     /// Cards that are declined. Default 0.05.
     pub decline: f64,
-    /// Locks that are out of reach at every attempt. Default 0.02.
+    /// Locks that are offline at every attempt. Default 0.02.
     pub lock_error: f64,
     /// Attempts of any kind that fail and would not fail again. Default 0.02.
     pub flaky: f64,

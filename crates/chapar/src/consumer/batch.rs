@@ -368,7 +368,7 @@ impl Runner {
         Ok(cx.into_tx())
     }
 
-    /// An old event that somebody has asked for again is none that comes late.
+    /// An old event that an operator asked for again does not count as late.
     async fn expect_again(
         &self,
         tx: &mut Tx,
@@ -442,7 +442,7 @@ impl Runner {
         Ok(tx.conn().blocked_keys(&self.consumer.name, keys(items)).await?)
     }
 
-    /// The keys whose events go on behind a dead letter, and are to be told apart.
+    /// The keys whose events are applied behind a dead letter, and flagged.
     async fn flagged(&self, tx: &mut Tx, items: &[Item]) -> Result<HashSet<String>, Failure> {
         if self.consumer.on_failure != FailurePolicy::PassAndFlag {
             return Ok(HashSet::new());

@@ -202,7 +202,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Delivers again what somebody asked for, and then what waited behind it.
+    /// Delivers again what an operator asked for, and then what waited behind it.
     pub(crate) async fn release(&self) -> Result<(), Failure> {
         const AT_ONCE: i64 = 100;
         let consumer = &self.consumer.name;
@@ -217,7 +217,7 @@ impl Runner {
             let item = self.released(stashed.arrival, Release::Stash(stashed.id)).await;
             self.apply_released(vec![item]).await?;
         }
-        // Not for ever: somebody may want the consumer to rest, and followers wait for their turn.
+        // With a limit: an operator may pause the consumer, and parked followers wait for their turn.
         let began = Instant::now();
         while self.release_letters().await? && began.elapsed() < RELEASE_FOR {}
         let mut tx = self.chapar.store().begin_read().await?;

@@ -291,7 +291,7 @@ impl Consumer {
     }
 
     /// Declares that this consumer writes what must not be written twice, such as an audit
-    /// trail: nobody can [seek](crate::ops::Seek) it so that it would apply an event again.
+    /// trail: a [seek](crate::ops::Seek) that would apply an event again is refused.
     pub fn append_only(mut self) -> Self {
         self.append_only = true;
         self

@@ -53,7 +53,7 @@ impl Runner {
     }
 
     /// Decides who of a tenant's items may go. Marks are read before the boxes are looked into:
-    /// whoever passed an event into a box has committed both.
+    /// the transaction that stored an event as letter, parked or stashed committed both.
     pub(crate) async fn turns(&self, tx: &mut Tx, items: &[Item]) -> Result<Turns, Failure> {
         let mut turns = Turns::default();
         let tenant = &items[0].arrival.tenant;

@@ -10,7 +10,7 @@ use super::replay::{changed, refusal, remembered_since};
 use super::{DeadLetter, Letters, Operator, TriageError, audit};
 use crate::chapar::Chapar;
 
-/// What somebody made of an event that failed.
+/// An edited version of an event that failed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Edit {
     /// Another payload in the same envelope, as JSON.

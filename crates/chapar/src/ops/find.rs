@@ -1,4 +1,4 @@
-//! Looking for whatever somebody has in hand: an id, a key, a number on a ticket.
+//! Finding events, sagas and dead letters by an id or a key.
 
 use chapar_sql::{Store, StoreError, StoryEvent};
 use jiff::Timestamp;

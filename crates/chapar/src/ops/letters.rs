@@ -94,7 +94,7 @@ impl Letters {
     }
 
     /// Says what is behind letters, and, where the class asks for it, how that was mended.
-    /// Without a class they are as before anybody had looked.
+    /// Without a class they are unclassified again.
     pub async fn classify(
         &self,
         filter: &LetterFilter,
@@ -118,7 +118,7 @@ impl Letters {
         what.end("dead_letter.classify", detail, by).await
     }
 
-    /// Takes letters out of the box and holds them for whoever looks into it; their followers go
+    /// Takes letters out of the box and keeps them for inspection; their followers go
     /// on without them.
     pub async fn quarantine(
         &self,

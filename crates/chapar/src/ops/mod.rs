@@ -64,7 +64,7 @@ pub enum TriageError {
     /// Its class forbids a replay for good.
     #[error(
         "CH3002: dead letter {0} is poison, which is never replayed; quarantine or delete it, or \
-         classify it anew"
+         classify it again"
     )]
     Poison(String),
     /// Its class asks for a fix, and none is recorded.
@@ -87,7 +87,7 @@ pub enum TriageError {
     /// What was made of it is no event that its consumer could take.
     #[error("CH3005: the edited event is refused: {0}")]
     Edit(String),
-    /// Nobody said which letters.
+    /// No letters were selected.
     #[error("CH3006: say which dead letters by id or by a filter, or --all for every one")]
     NothingSelected,
     /// A fix without a class that asks for one.

@@ -30,7 +30,7 @@ pub enum ProjectionError {
     /// There is none.
     #[error("no read model {0} is kept on this store; `chapar projections list` shows which are")]
     Unknown(String),
-    /// Somebody was faster.
+    /// Another request came first.
     #[error("CH3027: {0} is being built already; `chapar projections list` shows how far it is")]
     Busy(String),
     /// There is no snapshot.

@@ -25,7 +25,7 @@ impl Redaction {
         Ok(Redaction(known.collect()))
     }
 
-    /// A payload as anybody may see it; none if nothing is known about its topic.
+    /// A payload without personal data; none if nothing is known about its topic.
     pub fn shown(&self, topic: &str, payload: &Value) -> Option<Value> {
         let schema = self.0.get(topic)?;
         Some(redacted(payload, schema, schema, 0))

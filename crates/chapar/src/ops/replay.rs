@@ -140,7 +140,7 @@ impl Letters {
     }
 
     /// Asks for the next letters of a replay, at most `most`; says whether there may be more. The
-    /// asking and the place in the run are one transaction, so that whoever goes on after a stop,
+    /// asking and the place in the run are one transaction, so that a run resumed after a stop,
     /// or after a crash, leaves none out and takes none twice.
     pub async fn ask(&self, run: &str, most: usize) -> Result<(ReplayRun, bool), TriageError> {
         let mut tx = self.store.begin_engine().await?;

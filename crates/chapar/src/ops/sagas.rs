@@ -18,7 +18,7 @@ pub const CANCEL: &str = "cancel";
 /// The most events of a story that are looked at.
 pub(super) const STORY: i64 = 10_000;
 
-/// A saga with everything that somebody must know to decide about it.
+/// A saga with everything that an operator needs to decide about it.
 #[derive(Debug, Clone)]
 pub struct SagaView {
     /// The saga.
@@ -149,7 +149,7 @@ pub async fn cancel_saga(
 ) -> Result<Vec<String>, SagaError> {
     let mut tx = store.begin_engine().await?;
     let view = view(&mut tx.conn(), saga, key).await?;
-    // The row is locked from here: whoever works on the saga right now has finished or waits.
+    // The row is locked from here: a transaction that works on the saga has finished or waits.
     let row = tx.conn().load_saga(saga, key, "").await?;
     let mut row = row.ok_or_else(|| SagaError::Unknown(saga.to_owned(), key.to_owned()))?;
     still_open(row.outcome.as_deref(), saga, key)?;

@@ -72,7 +72,7 @@ pub struct TopicCount {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SeekError {
-    /// Nobody of this name has run.
+    /// No consumer of this name has run.
     #[error(
         "no consumer {0} has run on this store; name its topics to prepare one that has not, or see who has with `chapar consumers list`"
     )]
@@ -121,23 +121,24 @@ impl Seek {
         &self,
         store: &Store,
         transport: &dyn Transport,
-        in_the_store: bool,
     ) -> Result<SeekPreview, SeekError> {
         let known = self.known(store).await?;
-        let preview = match in_the_store {
+        let preview = match transport.features().in_store {
             true => self.preview_log(store, &known).await?,
             false => self.preview_broker(store, transport, &known).await?,
         };
-        self.check(&preview, &known, in_the_store)?;
+        self.check(&preview, &known)?;
+        if !transport.features().in_store {
+            check_outside(&preview)?;
+        }
         Ok(preview)
     }
 
-    /// Does it, on behalf of somebody who says why. Other consumers do not notice.
+    /// Does it, on behalf of an operator who says why. Other consumers are not affected.
     pub async fn carry_out(
         &self,
         store: &Store,
         transport: &dyn Transport,
-        in_the_store: bool,
         actor: &str,
         reason: &str,
     ) -> Result<SeekPreview, SeekError> {
@@ -151,7 +152,7 @@ impl Seek {
             };
             transport.apply(&[], &[spec]).await?;
         }
-        match in_the_store {
+        match transport.features().in_store {
             true => self.move_in_log(store, &known, actor, reason).await,
             false => self.move_on_broker(store, transport, &known, actor, reason).await,
         }
@@ -179,12 +180,7 @@ impl Seek {
         Ok(Known { topics, has_run, append_only, marks })
     }
 
-    fn check(
-        &self,
-        preview: &SeekPreview,
-        known: &Known,
-        in_the_store: bool,
-    ) -> Result<(), SeekError> {
+    fn check(&self, preview: &SeekPreview, known: &Known) -> Result<(), SeekError> {
         let again = match self.reapply {
             true => preview.applied + preview.forgotten,
             false => preview.forgotten,
@@ -195,9 +191,6 @@ impl Seek {
         }
         if !self.scope.is_all() && preview.skipped > 0 {
             return Err(SeekError::ScopeForward);
-        }
-        if !in_the_store && preview.forgotten_outside > 0 {
-            return Err(SeekError::ForgottenOutside(preview.forgotten_outside));
         }
         Ok(())
     }
@@ -310,7 +303,7 @@ impl Seek {
         let mut tx = store.begin_engine().await?;
         let stretches = self.stretches(&mut tx.conn(), known).await?;
         let preview = self.count(&mut tx.conn(), known, &stretches).await?;
-        self.check(&preview, known, true)?;
+        self.check(&preview, known)?;
         if self.reapply {
             tx.conn().expect_again(&self.consumer, &known.topics, &stretches, &self.scope).await?;
             tx.conn().forget_intents(&self.consumer).await?;
@@ -381,7 +374,8 @@ impl Seek {
         reason: &str,
     ) -> Result<SeekPreview, SeekError> {
         let preview = self.preview_broker(store, transport, known).await?;
-        self.check(&preview, known, false)?;
+        self.check(&preview, known)?;
+        check_outside(&preview)?;
         if self.reapply {
             self.walk(store, transport, known, |seen| {
                 let again = seen.into_iter().filter(|(event, standing)| {
@@ -493,4 +487,12 @@ struct Seen {
 struct Standing {
     applied: bool,
     forgotten: bool,
+}
+
+/// On a broker a scope cannot keep forgotten events from being applied again.
+fn check_outside(preview: &SeekPreview) -> Result<(), SeekError> {
+    match preview.forgotten_outside {
+        0 => Ok(()),
+        events => Err(SeekError::ForgottenOutside(events)),
+    }
 }

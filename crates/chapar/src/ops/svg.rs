@@ -82,7 +82,7 @@ impl Story {
                     let class = if *style == Style::Failed { "f" } else { "s" };
                     let width = if *style == Style::Failed { 6.9 } else { 6.2 };
                     let room = ((LEFT - x - 28.0) / width) as usize;
-                    // Whoever points at it reads all of it.
+                    // The tooltip has the whole text.
                     let _ = write!(svg.0, "<g><title>{}</title>", escaped(text));
                     svg.text(x, y + 17.0, class, &format!("{mark} {}", cut(text, room)));
                     svg.0.push_str("</g>");

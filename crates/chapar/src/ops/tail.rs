@@ -20,7 +20,7 @@ pub struct Tail {
     tenants: Vec<String>,
 }
 
-/// An event as anybody may see it.
+/// An event without personal data.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Shown {
     /// The event.

@@ -40,7 +40,7 @@ pub struct Node {
     pub effects: Vec<EffectCard>,
 }
 
-/// Gathers a story from the stores of one system's services; none if nobody knows of it.
+/// Gathers a story from the stores of one system's services; none if no store knows it.
 pub async fn story(stores: &[Store], correlation: &str) -> Result<Option<Story>, StoreError> {
     let mut parts = Parts::default();
     for store in stores {
@@ -109,7 +109,7 @@ impl Parts {
                 stack.push((child, depth + 1));
             }
         }
-        // Whoever forges causes in a circle still sees all events.
+        // Forged causes can form a circle; all events are shown even then.
         let mut left: Vec<usize> = children.into_values().flatten().collect();
         left.sort_unstable();
         order.extend(left.into_iter().map(|index| (index, 0)));

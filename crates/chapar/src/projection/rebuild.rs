@@ -141,7 +141,7 @@ impl Builder {
                 break;
             }
         }
-        // From here nobody changes the served build; each waits for as long as this takes.
+        // From here nothing changes the served build; its consumers wait until this is done.
         let mut tx = store.begin_engine().await?;
         tx.conn().hold_build(name).await?;
         let marks = tx.conn().projection_marks(name).await?;

@@ -8,7 +8,7 @@ use std::time::Duration;
 /// The largest bundle, in bytes.
 const LARGEST: u64 = 64 * 1024 * 1024;
 
-/// How long a bundle may take to come. Whoever waits for it delays what came after.
+/// The time limit of a fetch. A consumer that waits for a bundle delays the events behind.
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The place of a released bundle: a file, `https://…`, `gs://bucket/object` or

@@ -35,11 +35,11 @@ pub(crate) fn back_to(consumer: &str, to: SeekTarget) -> Seek {
 
 impl House {
     async fn preview(&self, seek: &Seek) -> Result<SeekPreview, SeekError> {
-        seek.preview(self.chapar.store(), &*self.transport, true).await
+        seek.preview(self.chapar.store(), &*self.transport).await
     }
 
     pub(crate) async fn seek(&self, seek: &Seek) -> Result<SeekPreview, SeekError> {
-        seek.carry_out(self.chapar.store(), &*self.transport, true, "ada", "a test").await
+        seek.carry_out(self.chapar.store(), &*self.transport, "ada", "a test").await
     }
 
     /// Appends these numbers, and waits until they are applied.

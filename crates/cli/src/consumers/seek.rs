@@ -85,11 +85,10 @@ pub(crate) struct Args {
 pub(super) async fn run(args: &Args, config: &Config) -> Result<ExitCode> {
     let reason = args.reason.as_deref().map(told).transpose()?;
     let store = open(&args.target).await?;
-    let in_the_store = args.transport == IN_THE_STORE;
-    let system = match (&args.profile, in_the_store) {
-        (Some(profile), _) => system(profile)?.0.name,
-        (None, true) => String::new(),
-        (None, false) => bail!("a broker needs the name of the system: give --profile"),
+    let system = match &args.profile {
+        Some(profile) => system(profile)?.0.name,
+        None if args.transport == IN_THE_STORE => String::new(),
+        None => bail!("a broker needs the name of the system: give --profile"),
     };
     let owner = process_name("seek");
     let transport = transport::open(&args.transport, &config.nats, &store, &owner, &system).await?;
@@ -100,7 +99,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> Result<ExitCode> {
         reapply: args.reapply,
         topics: args.reads.clone(),
     };
-    let preview = seek.preview(&store, &*transport, in_the_store).await?;
+    let preview = seek.preview(&store, &*transport).await?;
     let json = args.target.format == Format::Json;
     if !json {
         say(&args.consumer, &preview, args.reapply);
@@ -114,7 +113,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> Result<ExitCode> {
     if !args.yes && !confirmed()? {
         bail!("nothing was done");
     }
-    let done = seek.carry_out(&store, &*transport, in_the_store, &operator(), reason).await?;
+    let done = seek.carry_out(&store, &*transport, &operator(), reason).await?;
     match json {
         true => print(&args.consumer, &done, true)?,
         false => eprintln!("{} continues from there within a second", args.consumer),

@@ -198,6 +198,9 @@ pub struct Features {
     pub delayed_nack: bool,
     /// Accepts messages of 1 MiB.
     pub mebibyte: bool,
+    /// Keeps its messages and cursors in the store itself, where they are counted and moved in one
+    /// transaction with the inbox.
+    pub in_store: bool,
 }
 
 /// Why a call to a transport failed.

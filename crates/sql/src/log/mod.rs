@@ -60,6 +60,7 @@ impl Transport for SqlTransport {
             seek_position: true,
             delayed_nack: true,
             mebibyte: true,
+            in_store: true,
         }
     }
 

@@ -115,6 +115,7 @@ impl Transport for Kafka {
             seek_position: true,
             delayed_nack: true,
             mebibyte: self.0.mebibyte,
+            in_store: false,
         }
     }
 

@@ -279,6 +279,7 @@ impl Transport for Nats {
             delayed_nack: true,
             // 1 MiB and its headers.
             mebibyte: self.0.client.server_info().max_payload > (1 << 20) + (64 << 10),
+            in_store: false,
         }
     }
 

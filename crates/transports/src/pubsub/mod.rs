@@ -225,6 +225,7 @@ impl Transport for PubSub {
             seek_position: false,
             delayed_nack: true,
             mebibyte: true,
+            in_store: false,
         }
     }
 
