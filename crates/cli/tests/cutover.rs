@@ -86,7 +86,10 @@ fn a_version_is_retired_only_after_its_readers_its_window_and_seven_silent_days(
     attached(&store, "analytics-service", 6);
     let (code, out, _) = run(&house, &[kept.as_slice(), &retire].concat());
     assert_eq!(code, 1, "{out}");
-    assert!(out.contains("analytics-service.quotes") && out.contains("7 silent days"), "{out}");
+    assert!(
+        out.contains("analytics-service.quotes") && out.contains("7 days without activity"),
+        "{out}"
+    );
     assert!(audited(&store).is_empty(), "what is refused is not recorded as done");
 
     attached(&store, "analytics-service", 8);

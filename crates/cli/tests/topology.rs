@@ -118,5 +118,9 @@ fn set_up_files_are_written_to_a_folder() {
     }
     let refused = topology(&["terraform", "--system", "melmastoon", "--push", "spa-service"]);
     assert_eq!(code(&refused), 1);
-    assert!(err(&refused).contains("spa-service is to be pushed to"), "{}", err(&refused));
+    assert!(
+        err(&refused).contains("spa-service is listed for push, but reads nothing"),
+        "{}",
+        err(&refused)
+    );
 }

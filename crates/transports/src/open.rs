@@ -24,16 +24,14 @@ const SCHEMES: [(&str, &str, bool); 4] = [
     ("pubsub://", "pubsub", cfg!(feature = "pubsub")),
 ];
 
+const USE: &str = "use sql:, nats://host:port, kafka://host:port or pubsub://project";
+
 /// Refuses a URL that names no broker, or one that this build lacks, before anything is opened.
 pub fn check(url: &str) -> Result<(), TransportError> {
     let Some((scheme, feature, built)) =
         SCHEMES.iter().find(|(scheme, ..)| url.starts_with(scheme))
     else {
-        return Err(TransportError::Setup(format!(
-            "{:?} names no transport; use sql:, nats://host:port, kafka://host:port or \
-             pubsub://project",
-            shown(url)
-        )));
+        return Err(TransportError::Setup(format!("{:?} names no transport; {USE}", shown(url))));
     };
     if !built {
         return Err(TransportError::Setup(format!(
@@ -41,14 +39,13 @@ pub fn check(url: &str) -> Result<(), TransportError> {
             shown(url)
         )));
     }
-    let place = &url[scheme.len()..];
-    if place.rsplit('@').next().is_none_or(str::is_empty) {
-        let message = format!("{}: name a host, or for pubsub:// a project", shown(url));
-        return Err(TransportError::Setup(message));
-    }
     #[cfg(feature = "kafka")]
     if *feature == "kafka" {
         crate::kafka::Address::parse(url, crate::kafka::KafkaOptions::default())?;
+    }
+    let place = &url[scheme.len()..];
+    if place.rsplit('@').next().is_none_or(str::is_empty) {
+        return Err(TransportError::Setup(format!("{:?} names no host; {USE}", shown(url))));
     }
     Ok(())
 }
