@@ -146,7 +146,7 @@ pub enum StartError {
     #[error(transparent)]
     Transport(#[from] TransportError),
     /// Two parts have the same name.
-    #[error("{0} is registered twice; each needs a name of its own")]
+    #[error("{0} is registered twice")]
     Twice(String),
 }
 
@@ -369,6 +369,12 @@ impl App {
 
     fn check_names(&self) -> Result<(), StartError> {
         let mut seen = HashSet::new();
+        for (_, consumer) in &self.consumers {
+            if let Some(topic) = consumer.handled_twice.first() {
+                let name = consumer.name();
+                return Err(StartError::Twice(format!("a handler of {topic} in consumer {name}")));
+            }
+        }
         let consumers = self.consumers.iter().map(|(_, c)| format!("consumer {}", c.name()));
         let effects = self.effects.iter().map(|task| format!("effect {}", task.kind));
         let timers =

@@ -77,6 +77,7 @@ pub trait IntoDraft {
     fn into_draft(self) -> Draft;
 }
 
+#[diagnostic::do_not_recommend]
 impl<E: Event> IntoDraft for E {
     fn into_draft(self) -> Draft {
         self.draft()

@@ -37,6 +37,8 @@ pub struct Consumer {
     pub(crate) name: String,
     /// The service's name is not put in front.
     exact: bool,
+    /// Topics that were given a handler twice, which is refused at start.
+    pub(crate) handled_twice: Vec<String>,
     pub(crate) handlers: HashMap<String, Handling>,
     /// Topics whose events a service outside applies.
     pub(crate) outside: HashMap<String, Endpoint>,
@@ -88,6 +90,7 @@ pub trait HandlerFn<'a, E>: Send + Sync {
     fn call(&self, event: E, cx: &'a mut Cx) -> Self::Future;
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, E, F, Fut> HandlerFn<'a, E> for F
 where
     F: Fn(E, &'a mut Cx) -> Fut + Send + Sync,
@@ -113,6 +116,7 @@ impl Consumer {
         Consumer {
             name: name.into(),
             exact: true,
+            handled_twice: Vec::new(),
             handlers: HashMap::new(),
             outside: HashMap::new(),
             ordered: true,
@@ -134,7 +138,7 @@ impl Consumer {
     }
 
     /// Handles a typed event.
-    pub fn on<E, F>(mut self, handler: F) -> Self
+    pub fn on<E, F>(self, handler: F) -> Self
     where
         E: Event + DeserializeOwned + Send + 'static,
         F: for<'a> HandlerFn<'a, E> + 'static,
@@ -146,14 +150,19 @@ impl Consumer {
                     Err(failure) => Box::pin(std::future::ready(Err(failure))),
                 }
             });
-        self.handlers.insert(E::SUBJECT.to_owned(), Handling::Each(handler));
-        self
+        self.handling(E::SUBJECT, handler)
     }
 
     /// Handles the events of one topic.
     pub(crate) fn handling(mut self, topic: &str, handler: Arc<Handler>) -> Self {
-        self.handlers.insert(topic.to_owned(), Handling::Each(handler));
+        self.handle(topic, Handling::Each(handler));
         self
+    }
+
+    fn handle(&mut self, topic: &str, handling: Handling) {
+        if self.handlers.insert(topic.to_owned(), handling).is_some() {
+            self.handled_twice.push(topic.to_owned());
+        }
     }
 
     /// Handles a typed event in sets: all neighbours of a tenant in a transaction at once, at
@@ -175,7 +184,7 @@ impl Consumer {
                     Err(failure) => Box::pin(std::future::ready(Err(failure))),
                 }
             });
-        self.handlers.insert(E::SUBJECT.to_owned(), Handling::Set(handler));
+        self.handle(E::SUBJECT, Handling::Set(handler));
         self
     }
 
@@ -189,7 +198,7 @@ impl Consumer {
                 Box::pin(handler.call(envelope, cx))
             });
         for topic in topics {
-            self.handlers.insert((*topic).to_owned(), Handling::Each(handler.clone()));
+            self.handle(topic, Handling::Each(handler.clone()));
         }
         self
     }

@@ -30,6 +30,8 @@ pub(crate) struct EffectWorker {
 }
 
 const AT_ONCE: usize = 64;
+/// How many transactions record outcomes at the same time: a slow one does not stop the others.
+const RECORDING: usize = 4;
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// A call that has ended, one way or the other.
@@ -40,16 +42,20 @@ struct Finished {
 
 impl EffectWorker {
     pub(crate) async fn run(self) -> Part {
-        let mut calls = JoinSet::new();
+        let (mut calls, mut recording) = (JoinSet::new(), JoinSet::new());
         let hold = self.hold();
         let mut nudges = self.chapar.store().nudges();
+        let mut finished: Vec<Finished> = Vec::new();
         while !self.stop.is_cancelled() {
-            let mut finished = Vec::new();
             while let Some(call) = calls.try_join_next() {
                 finished.extend(call.ok().flatten());
             }
-            self.complete_all(finished).await;
-            let room = AT_ONCE - calls.len().min(AT_ONCE);
+            while recording.try_join_next().is_some() {}
+            if !finished.is_empty() && recording.len() < RECORDING {
+                let (worker, finished) = (self.clone(), std::mem::take(&mut finished));
+                recording.spawn(async move { worker.complete_all(finished).await });
+            }
+            let room = AT_ONCE.saturating_sub(calls.len() + finished.len());
             let due = match room {
                 0 => Vec::new(),
                 room => self.take(hold, room as i64).await.unwrap_or_else(|failure| {
@@ -64,17 +70,18 @@ impl EffectWorker {
             }
             if idle {
                 tokio::select! {
-                    Some(call) = calls.join_next() => {
-                        self.complete_all(call.ok().flatten().into_iter().collect()).await;
-                    }
+                    Some(call) = calls.join_next() => finished.extend(call.ok().flatten()),
+                    Some(_) = recording.join_next(), if !recording.is_empty() => {}
                     _ = nudges.wait(LOOK_EVERY) => {}
                     () = self.stop.cancelled() => {}
                 }
             }
         }
         while let Some(call) = calls.join_next().await {
-            self.complete_all(call.ok().flatten().into_iter().collect()).await;
+            finished.extend(call.ok().flatten());
         }
+        self.complete_all(finished).await;
+        while recording.join_next().await.is_some() {}
         Ok(Ended::Stopped)
     }
 

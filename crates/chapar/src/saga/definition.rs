@@ -52,6 +52,7 @@ pub trait StepFn<'a, E, S: SagaData>: Send + Sync {
     fn call(&self, event: E, saga: &'a S, cx: &'a mut Cx) -> Self::Future;
 }
 
+#[diagnostic::do_not_recommend]
 impl<'a, E, S, F, Fut> StepFn<'a, E, S> for F
 where
     S: SagaData,
