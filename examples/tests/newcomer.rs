@@ -51,7 +51,6 @@ fn the_readmes_code_runs_in_a_crate_of_its_own() {
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     let printed = String::from_utf8(output.stdout).unwrap();
-    let expected =
-        "acme booked inv-1\nacme booked inv-2\nacme booked inv-3\n1 in the dead letters\n";
+    let expected = "booked: inv-1, inv-2, inv-3\nin the dead letters: 1\n";
     assert_eq!(printed, expected);
 }

@@ -16,7 +16,8 @@ struct InvoiceCreated {
 
 const TABLES: &str = "
     create table invoices (tenant text not null, id text not null, cents bigint not null);
-    create table ledger (tenant text not null, invoice text not null, cents bigint not null)";
+    create table ledger (tenant text not null, entry bigint not null, invoice text not null,
+        cents bigint not null)";
 
 /// The invoice and its event commit together, or not at all.
 async fn issue(chapar: &Chapar, tenant: &Tenant, id: &str, cents: i64) -> Handled {
@@ -33,9 +34,9 @@ async fn book(created: InvoiceCreated, cx: &mut Cx) -> Handled {
     if created.cents < 0 {
         return Err(Failure::terminal("an invoice is not negative"));
     }
-    let insert = "insert into ledger (tenant, invoice, cents) values (:tenant, $1, $2)";
+    let insert = "insert into ledger (tenant, entry, invoice, cents) \
+        select :tenant, count(*) + 1, $1, $2 from ledger where tenant = :tenant";
     cx.execute(insert, params![created.invoice_id, created.cents]).await?;
-    println!("{} booked {}", cx.tenant(), created.invoice_id);
     applied()
 }
 
@@ -63,7 +64,10 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     while ledger.applied() < 3 || ledger.dead_letters() < 1 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
-    println!("{} in the dead letters", ledger.dead_letters());
+    let booked = "select invoice from ledger where tenant = :tenant order by entry";
+    let read = async |cx: &mut Cx| cx.fetch_all::<String>(booked, params![]).await;
+    println!("booked: {}", invoicing.command(&acme).run(read).await?.join(", "));
+    println!("in the dead letters: {}", ledger.dead_letters());
     running.stop(Duration::from_secs(10)).await;
     Ok(())
 }
