@@ -39,7 +39,7 @@ Examples:
   chapar sagas cancel booking R-1234 --abandon --store postgres://localhost/hotel \\
       --reason 'undone by hand, INC-42'
 
-The program that runs the saga does it, as declared with App::on_cancel. With --abandon the saga just
+The program that runs the saga does it, as declared with Saga::cancelled_by_operator. With --abandon the saga just
 ends, and the steps to undo by hand are printed.")]
     Cancel(Cancel),
 }

@@ -12,7 +12,8 @@ use jiff::{SignedDuration, Timestamp};
 use super::replay::remembered_since;
 use crate::saga::Compensation;
 
-/// The timer by which an operator cancels a saga; see [`App::on_cancel`](crate::App::on_cancel).
+/// The timer by which an operator cancels a saga; see
+/// [`Saga::cancelled_by_operator`](crate::saga::Saga::cancelled_by_operator).
 pub const CANCEL: &str = "cancel";
 
 /// The most events of a story that are looked at.
@@ -75,7 +76,7 @@ pub enum SagaError {
     NothingToRetry(String, String),
     /// No program knows how to cancel it.
     #[error(
-        "CH3026: no program has declared how to cancel {0}: handle it with App::on_cancel, or end it with --abandon and undo by hand"
+        "CH3026: no program has declared how to cancel {0}: give Saga::cancelled_by_operator a step, or end it with --abandon and undo by hand"
     )]
     NotCancellable(String),
     /// It was asked for before.
