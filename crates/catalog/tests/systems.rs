@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use chapar_catalog::{Loaded, docs, graph, inventory, load};
-use chapar_core::catalog::{Encoding, Refusal};
+use chapar_core::catalog::{Encoding, NotPublisher};
 use serde_json::{Value, json};
 
 fn folder(system: &str) -> PathBuf {
@@ -130,9 +130,9 @@ fn only_its_owner_may_publish_an_event() {
     let subject = "melmastoon.billing.folio.closed.v1";
     assert!(hotel.may_publish("billing-service", subject).is_ok());
     let foreign = hotel.may_publish("payment-gateway-service", subject);
-    assert!(matches!(foreign, Err(Refusal::Foreign { .. })));
+    assert!(matches!(foreign, Err(NotPublisher::Foreign { .. })));
     let unknown = hotel.may_publish("billing-service", "melmastoon.billing.folio.eaten.v1");
-    assert!(matches!(unknown, Err(Refusal::Unknown { .. })));
+    assert!(matches!(unknown, Err(NotPublisher::Unknown { .. })));
 }
 
 #[test]

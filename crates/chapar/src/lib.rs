@@ -92,7 +92,7 @@ pub use projection::{Projection, read_model};
 #[cfg(feature = "push")]
 pub use push::{Endpoint, EndpointError};
 #[cfg(feature = "contracts")]
-pub use registry::{BundleSource, FetchError, Refusal, Registry, RegistryError, Token};
+pub use registry::{BearerToken, BundleSource, FetchError, Registry, RegistryError, SchemaRefusal};
 pub use running::{RunError, Running, ctrl_c};
 pub use service::Service;
 pub use supervisor::{Health, PartHealth};

@@ -19,7 +19,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tracing::{info, warn};
 
-pub use source::{BundleSource, FetchError, Token};
+pub use source::{BearerToken, BundleSource, FetchError};
 
 /// How long a registry waits before it fetches its bundle again, by default.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -95,7 +95,7 @@ pub enum RegistryError {
 /// Why an event that came in is not given to a handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum SchemaRefusal {
     /// It does not fit its schema.
     Invalid(String),
     /// It names a schema that the registry does not have; the address, with its hash.
@@ -176,16 +176,16 @@ impl Registry {
     }
 
     /// Checks what has come in, against the schema as it stands.
-    pub fn check_read(&self, subject: &str, envelope: &Envelope) -> Result<(), Refusal> {
+    pub fn check_read(&self, subject: &str, envelope: &Envelope) -> Result<(), SchemaRefusal> {
         let contracts = self.contracts();
         let Some(entry) = contracts.0.get(subject) else { return Ok(()) };
         if self.origin.is_some()
             && let Some(uri) = &envelope.schema
             && !entry.contract.knows(uri)
         {
-            return Err(Refusal::UnknownSchema(uri.clone()));
+            return Err(SchemaRefusal::UnknownSchema(uri.clone()));
         }
-        entry.check(&envelope.payload, Side::Reader).map_err(Refusal::Invalid)
+        entry.check(&envelope.payload, Side::Reader).map_err(SchemaRefusal::Invalid)
     }
 
     /// Checks a message of Protobuf as it is on the wire, envelope and all, against the
@@ -303,16 +303,16 @@ impl Contracts {
     }
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for SchemaRefusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Invalid(reason) => f.write_str(reason),
-            Refusal::UnknownSchema(uri) => write!(f, "the registry does not know {uri}"),
+            SchemaRefusal::Invalid(reason) => f.write_str(reason),
+            SchemaRefusal::UnknownSchema(uri) => write!(f, "the registry does not know {uri}"),
         }
     }
 }
 
-impl std::error::Error for Refusal {}
+impl std::error::Error for SchemaRefusal {}
 
 impl Registry {
     /// The subjects whose order among those of their key matters to a consumer.

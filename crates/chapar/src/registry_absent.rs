@@ -16,7 +16,7 @@ pub(crate) struct Entry {
 
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-pub(crate) enum Refusal {
+pub(crate) enum SchemaRefusal {
     Invalid(String),
     #[allow(dead_code, reason = "a registry makes it")]
     UnknownSchema(String),
@@ -35,7 +35,7 @@ impl Registry {
         match *self {}
     }
 
-    pub(crate) fn check_read(&self, _: &str, _: &Envelope) -> Result<(), Refusal> {
+    pub(crate) fn check_read(&self, _: &str, _: &Envelope) -> Result<(), SchemaRefusal> {
         match *self {}
     }
 

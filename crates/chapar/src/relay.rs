@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chapar_core::machine::relay::{
-    Asked, Do, Happened, Plan, Reading, Refusal, Relay as Machine, Sending,
+    Asked, Do, Happened, Plan, PublishError, Reading, Relay as Machine, Sending,
 };
 use chapar_core::machine::stamps::{self, Stamper};
 use chapar_core::port::{
@@ -179,13 +179,13 @@ impl Hands {
         let mut refused = HashSet::new();
         for Sending { mut row, ticket } in batch {
             if row.key.as_ref().is_some_and(|key| refused.contains(key)) {
-                results.push((ticket, Err(Refusal::Behind)));
+                results.push((ticket, Err(PublishError::Behind)));
                 continue;
             }
             if let Err(error) = self.relay.chapar.complete(&mut row) {
                 warn!(event_id = %row.event_id, topic = row.topic, error, "event quarantined");
                 refused.extend(row.key);
-                results.push((ticket, Err(Refusal::Never(error))));
+                results.push((ticket, Err(PublishError::Never(error))));
                 continue;
             }
             if let Some(stamp) = row.stamp {
@@ -217,7 +217,7 @@ impl Hands {
             }
             Err(_) => {
                 metrics.add_publish_errors(sent.len() as u64);
-                let silent = || Err(Refusal::Later("publishing timed out".into()));
+                let silent = || Err(PublishError::Later("publishing timed out".into()));
                 results.extend(sent.into_iter().map(|ticket| (ticket, silent())));
             }
         }
@@ -230,10 +230,10 @@ impl Hands {
     }
 }
 
-fn refusal(error: TransportError) -> Refusal {
+fn refusal(error: TransportError) -> PublishError {
     match error {
-        TransportError::Refused(_) => Refusal::Never(error.to_string()),
-        error => Refusal::Later(error.to_string()),
+        TransportError::Refused(_) => PublishError::Never(error.to_string()),
+        error => PublishError::Later(error.to_string()),
     }
 }
 

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use chapar_core::Envelope;
 use chapar_core::dialect::{CloudEvents, Dialect, Learning, Melmastoon, Message};
 use chapar_core::webhook::ID;
-use chapar_server::{Outcome, Received, Receiver, Trouble};
+use chapar_server::{Answer, Received, Receiver, Trouble};
 use clap::{Args, Subcommand};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
@@ -102,10 +102,10 @@ fn line(received: &Received, format: Format) -> String {
     };
     let id = header(ID).unwrap_or("-");
     let (outcome, reason) = match &received.outcome {
-        Outcome::Applied => ("applied", None),
-        Outcome::Duplicate => ("duplicate", None),
-        Outcome::Trouble => ("failed", Some("on purpose".to_owned())),
-        Outcome::Refused(refusal) => ("refused", Some(refusal.to_string())),
+        Answer::Applied => ("applied", None),
+        Answer::Duplicate => ("duplicate", None),
+        Answer::Trouble => ("failed", Some("on purpose".to_owned())),
+        Answer::Refused(refusal) => ("refused", Some(refusal.to_string())),
     };
     let envelope = envelope(received);
     let key = envelope.as_ref().and_then(|envelope| envelope.ordering_key.as_deref());

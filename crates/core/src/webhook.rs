@@ -98,7 +98,7 @@ pub struct Signed<'h> {
 /// Why a message is rejected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
-pub enum Refusal {
+pub enum WebhookError {
     /// A header is missing.
     #[error("the header {0} is missing")]
     Missing(&'static str),
@@ -140,17 +140,17 @@ impl Secrets {
         header: impl Fn(&str) -> Option<&'h str>,
         body: &[u8],
         now: Timestamp,
-    ) -> Result<Signed<'h>, Refusal> {
+    ) -> Result<Signed<'h>, WebhookError> {
         let need =
-            |name| header(name).filter(|text| !text.is_empty()).ok_or(Refusal::Missing(name));
+            |name| header(name).filter(|text| !text.is_empty()).ok_or(WebhookError::Missing(name));
         let (id, at, signatures) = (need(ID)?, need(TIMESTAMP)?, need(SIGNATURE)?);
-        let timestamp: i64 = at.parse().map_err(|_| Refusal::Malformed)?;
+        let timestamp: i64 = at.parse().map_err(|_| WebhookError::Malformed)?;
         let age = now.as_second().saturating_sub(timestamp);
         if age > TOLERANCE_SECONDS {
-            return Err(Refusal::Stale(age));
+            return Err(WebhookError::Stale(age));
         }
         if age < -TOLERANCE_SECONDS {
-            return Err(Refusal::Ahead(age.saturating_neg()));
+            return Err(WebhookError::Ahead(age.saturating_neg()));
         }
         // Other signature versions are ignored, as the standard requires.
         let given = signatures.split(' ').filter_map(|signature| signature.strip_prefix("v1,"));
@@ -160,7 +160,7 @@ impl Secrets {
                 return Ok(Signed { id, timestamp });
             }
         }
-        Err(Refusal::Forged)
+        Err(WebhookError::Forged)
     }
 }
 
@@ -208,11 +208,13 @@ impl Seen {
     ///
     /// A sender that retries signs again, with a later timestamp. The same attempt a second time is
     /// a replayed copy, and the same id with another body is a forgery.
-    pub fn judge(&self, signed: Signed<'_>, body: &[u8]) -> Result<Novelty, Refusal> {
+    pub fn judge(&self, signed: Signed<'_>, body: &[u8]) -> Result<Novelty, WebhookError> {
         match self.known.get(signed.id) {
             None => Ok(Novelty::New),
-            Some(known) if known.body[..] != Sha256::digest(body)[..] => Err(Refusal::OtherBody),
-            Some(known) if known.timestamp == signed.timestamp => Err(Refusal::Replayed),
+            Some(known) if known.body[..] != Sha256::digest(body)[..] => {
+                Err(WebhookError::OtherBody)
+            }
+            Some(known) if known.timestamp == signed.timestamp => Err(WebhookError::Replayed),
             Some(_) => Ok(Novelty::Known),
         }
     }
@@ -250,7 +252,12 @@ mod tests {
         Timestamp::from_second(1_614_265_330 + seconds).unwrap()
     }
 
-    fn judge(signature: &str, timestamp: &str, body: &[u8], now: Timestamp) -> Result<(), Refusal> {
+    fn judge(
+        signature: &str,
+        timestamp: &str,
+        body: &[u8],
+        now: Timestamp,
+    ) -> Result<(), WebhookError> {
         let header = |name: &str| match name {
             ID => Some(EVENT),
             TIMESTAMP => Some(timestamp),
@@ -280,24 +287,24 @@ mod tests {
         let foreign = secrets(OTHER).sign(EVENT, AT, BODY);
         let asymmetric = SIGNED.replace("v1,", "v1a,");
         for signature in [foreign.as_str(), "v1,", "g0hM", "v1,!!!", asymmetric.as_str()] {
-            assert_eq!(judge(signature, AT, BODY, at(0)), Err(Refusal::Forged), "{signature}");
+            assert_eq!(judge(signature, AT, BODY, at(0)), Err(WebhookError::Forged), "{signature}");
         }
-        assert_eq!(judge(SIGNED, AT, b"{}", at(0)), Err(Refusal::Forged));
-        assert_eq!(judge(SIGNED, "1614265331", BODY, at(0)), Err(Refusal::Forged));
+        assert_eq!(judge(SIGNED, AT, b"{}", at(0)), Err(WebhookError::Forged));
+        assert_eq!(judge(SIGNED, "1614265331", BODY, at(0)), Err(WebhookError::Forged));
     }
 
     #[test]
     fn a_time_that_is_off_by_more_than_five_minutes_is_turned_away() {
         assert_eq!(judge(SIGNED, AT, BODY, at(300)), Ok(()));
-        assert_eq!(judge(SIGNED, AT, BODY, at(301)), Err(Refusal::Stale(301)));
+        assert_eq!(judge(SIGNED, AT, BODY, at(301)), Err(WebhookError::Stale(301)));
         assert_eq!(judge(SIGNED, AT, BODY, at(-300)), Ok(()));
-        assert_eq!(judge(SIGNED, AT, BODY, at(-301)), Err(Refusal::Ahead(301)));
-        assert_eq!(judge(SIGNED, "today", BODY, at(0)), Err(Refusal::Malformed));
+        assert_eq!(judge(SIGNED, AT, BODY, at(-301)), Err(WebhookError::Ahead(301)));
+        assert_eq!(judge(SIGNED, "today", BODY, at(0)), Err(WebhookError::Malformed));
         assert_eq!(
             judge(SIGNED, "-9223372036854775808", BODY, at(0)),
-            Err(Refusal::Stale(i64::MAX))
+            Err(WebhookError::Stale(i64::MAX))
         );
-        assert_eq!(judge("", AT, BODY, at(0)), Err(Refusal::Missing(SIGNATURE)));
+        assert_eq!(judge("", AT, BODY, at(0)), Err(WebhookError::Missing(SIGNATURE)));
     }
 
     #[test]
@@ -308,8 +315,8 @@ mod tests {
         assert_eq!(seen.judge(first, b"x"), Ok(Novelty::New));
         seen.remember(first, b"x");
         assert_eq!(seen.judge(again, b"x"), Ok(Novelty::Known));
-        assert_eq!(seen.judge(first, b"x"), Err(Refusal::Replayed));
-        assert_eq!(seen.judge(again, b"y"), Err(Refusal::OtherBody));
+        assert_eq!(seen.judge(first, b"x"), Err(WebhookError::Replayed));
+        assert_eq!(seen.judge(again, b"y"), Err(WebhookError::OtherBody));
         for id in ["b", "c"] {
             seen.remember(Signed { id, timestamp: 1 }, b"x");
         }

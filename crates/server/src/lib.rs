@@ -38,4 +38,4 @@ pub use console::{Bound, Console, ConsoleError, Facts};
 pub use oidc::{BadToken, Expected, KeySet};
 pub use ops::Ops;
 pub use pushed::{GOOGLE_KEYS, PushAnswer, PushEndpoint};
-pub use receive::{Outcome, Received, Receiver, Trouble};
+pub use receive::{Answer, Received, Receiver, Trouble};

@@ -9,7 +9,7 @@ use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
-use chapar_core::webhook::{Novelty, Refusal, Secrets, Seen, Signed};
+use chapar_core::webhook::{Novelty, Secrets, Seen, Signed, WebhookError};
 use jiff::Timestamp;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
@@ -52,14 +52,14 @@ pub struct Received {
     /// The body.
     pub body: Bytes,
     /// The result.
-    pub outcome: Outcome,
+    pub outcome: Answer,
     /// The answered status.
     pub status: u16,
 }
 
 /// The result of a message.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum Answer {
     /// New, and applied.
     Applied,
     /// A duplicate.
@@ -67,7 +67,7 @@ pub enum Outcome {
     /// Failed on purpose.
     Trouble,
     /// Rejected by the signature check.
-    Refused(Refusal),
+    Refused(WebhookError),
 }
 
 impl Receiver {
@@ -107,20 +107,20 @@ impl Receiver {
         }))
     }
 
-    fn judge(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> (StatusCode, Outcome) {
+    fn judge(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> (StatusCode, Answer) {
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let signed = match self.0.secrets.verify(header, body, now) {
             Ok(signed) => signed,
-            Err(refusal) => return (StatusCode::UNAUTHORIZED, Outcome::Refused(refusal)),
+            Err(refusal) => return (StatusCode::UNAUTHORIZED, Answer::Refused(refusal)),
         };
         self.apply(signed, body)
     }
 
-    fn apply(&self, signed: Signed<'_>, body: &[u8]) -> (StatusCode, Outcome) {
+    fn apply(&self, signed: Signed<'_>, body: &[u8]) -> (StatusCode, Answer) {
         let mut seen = self.0.seen.lock().unwrap_or_else(|p| p.into_inner());
         match seen.judge(signed, body) {
-            Err(refusal) => return (StatusCode::UNAUTHORIZED, Outcome::Refused(refusal)),
-            Ok(Novelty::Known) => return (StatusCode::OK, Outcome::Duplicate),
+            Err(refusal) => return (StatusCode::UNAUTHORIZED, Answer::Refused(refusal)),
+            Ok(Novelty::Known) => return (StatusCode::OK, Answer::Duplicate),
             Ok(Novelty::New) => {}
         }
         let asked = self.0.asked.fetch_add(1, Relaxed) + 1;
@@ -128,10 +128,10 @@ impl Receiver {
             && asked.is_multiple_of(every.max(1))
         {
             let status = StatusCode::from_u16(status);
-            return (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), Outcome::Trouble);
+            return (status.unwrap_or(StatusCode::INTERNAL_SERVER_ERROR), Answer::Trouble);
         }
         seen.remember(signed, body);
-        (StatusCode::OK, Outcome::Applied)
+        (StatusCode::OK, Answer::Applied)
     }
 }
 
@@ -149,10 +149,10 @@ async fn receive(
         Received { topic, headers: text.collect(), body, outcome, status: status.as_u16() };
     (receiver.0.tell)(&received);
     let said = match received.outcome {
-        Outcome::Applied => "applied".to_owned(),
-        Outcome::Duplicate => "applied before".to_owned(),
-        Outcome::Trouble => "refused on purpose".to_owned(),
-        Outcome::Refused(refusal) => refusal.to_string(),
+        Answer::Applied => "applied".to_owned(),
+        Answer::Duplicate => "applied before".to_owned(),
+        Answer::Trouble => "refused on purpose".to_owned(),
+        Answer::Refused(refusal) => refusal.to_string(),
     };
     (status, said)
 }
@@ -184,19 +184,19 @@ mod tests {
         let now = Timestamp::from_second(10_000).unwrap();
         let judge = |headers: HeaderMap, body: &[u8]| receiver.judge(&headers, body, now);
         let fine = signed(SECRET, "a", 10_000, b"x");
-        assert_eq!(judge(fine.clone(), b"x"), (StatusCode::OK, Outcome::Applied));
+        assert_eq!(judge(fine.clone(), b"x"), (StatusCode::OK, Answer::Applied));
         let again = signed(SECRET, "a", 10_001, b"x");
-        assert_eq!(judge(again, b"x"), (StatusCode::OK, Outcome::Duplicate));
+        assert_eq!(judge(again, b"x"), (StatusCode::OK, Answer::Duplicate));
         let other = "whsec_c2VjcmV0LW9mLWEtcm90YXRlZC1lbmRwb2ludA==";
         for (headers, body, refusal) in [
-            (fine, b"x", Refusal::Replayed),
-            (signed(SECRET, "a", 10_002, b"y"), b"y", Refusal::OtherBody),
-            (signed(other, "b", 10_000, b"x"), b"x", Refusal::Forged),
-            (signed(SECRET, "b", 10_000, b"x"), b"y", Refusal::Forged),
-            (signed(SECRET, "b", 9_699, b"x"), b"x", Refusal::Stale(301)),
-            (HeaderMap::new(), b"x", Refusal::Missing(ID)),
+            (fine, b"x", WebhookError::Replayed),
+            (signed(SECRET, "a", 10_002, b"y"), b"y", WebhookError::OtherBody),
+            (signed(other, "b", 10_000, b"x"), b"x", WebhookError::Forged),
+            (signed(SECRET, "b", 10_000, b"x"), b"y", WebhookError::Forged),
+            (signed(SECRET, "b", 9_699, b"x"), b"x", WebhookError::Stale(301)),
+            (HeaderMap::new(), b"x", WebhookError::Missing(ID)),
         ] {
-            let expected = (StatusCode::UNAUTHORIZED, Outcome::Refused(refusal));
+            let expected = (StatusCode::UNAUTHORIZED, Answer::Refused(refusal));
             assert_eq!(judge(headers, body), expected);
         }
     }
@@ -209,8 +209,8 @@ mod tests {
             let headers = signed(SECRET, id, 10_000, b"x");
             receiver.judge(&headers, b"x", now)
         });
-        let broken = (StatusCode::SERVICE_UNAVAILABLE, Outcome::Trouble);
-        let applied = || (StatusCode::OK, Outcome::Applied);
+        let broken = (StatusCode::SERVICE_UNAVAILABLE, Answer::Trouble);
+        let applied = || (StatusCode::OK, Answer::Applied);
         assert_eq!(outcomes, [applied(), broken, applied()]);
     }
 }

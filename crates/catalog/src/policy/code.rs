@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Component, Path, PathBuf};
 
 use chapar_core::Profile;
-use chapar_core::catalog::{Catalog, Declared, Place, Refusal, Source, Vendor};
+use chapar_core::catalog::{Catalog, Declared, NotPublisher, Place, Source, Vendor};
 use chapar_core::profile::IdempotencyRule;
 
 use self::text::{EVENT, Text, arguments, block};
@@ -194,7 +194,7 @@ impl<'a> Code<'a> {
         found: &mut Found,
     ) {
         let refused = |service: &&str| match catalog.may_publish(service, subject) {
-            Err(refusal @ Refusal::Foreign { .. }) => Some(refusal.to_string()),
+            Err(refusal @ NotPublisher::Foreign { .. }) => Some(refusal.to_string()),
             _ => None,
         };
         // A file shared by several services passes if it is right for one of them.

@@ -19,7 +19,7 @@ use crate::consumer::runner::Runner;
 use crate::cx::Cx;
 use crate::execution::Execution;
 use crate::failure::Failure;
-use crate::registry::Refusal;
+use crate::registry::SchemaRefusal;
 
 /// A delivery on its way through a consumer. Cheap to clone.
 #[derive(Clone)]
@@ -179,7 +179,7 @@ impl Runner {
         self.check(&envelope, message).map_err(unusable(FailureKind::RuleViolation))?;
         if let (Some(registry), Some(topic)) = (self.chapar.registry(), &message.topic) {
             let checked = registry.check_read(topic, &envelope).and_then(|()| {
-                registry.check_message(topic, &message.body).map_err(Refusal::Invalid)
+                registry.check_message(topic, &message.body).map_err(SchemaRefusal::Invalid)
             });
             checked.map_err(|refusal| {
                 let (id, tenant) = (envelope.id.to_string(), envelope.tenant.as_str().to_owned());
@@ -188,8 +188,8 @@ impl Runner {
                     reason: refusal.to_string(),
                     known: Some((id, tenant)),
                     unknown_schema: match refusal {
-                        Refusal::UnknownSchema(uri) => Some(uri),
-                        Refusal::Invalid(_) => None,
+                        SchemaRefusal::UnknownSchema(uri) => Some(uri),
+                        SchemaRefusal::Invalid(_) => None,
                     },
                 }
             })?;

@@ -15,7 +15,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// `s3://bucket/object`.
 ///
 /// Object storage is read by a plain `GET` of its public address; requests are not signed. Give
-/// a [`Token`] where it asks for one, or a pre-signed `https://` address.
+/// a [`BearerToken`] where it asks for one, or a pre-signed `https://` address.
 ///
 /// ```
 /// use chapar::BundleSource;
@@ -26,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BundleSource {
     place: Place,
-    token: Option<Token>,
+    token: Option<BearerToken>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,7 +37,7 @@ enum Place {
 
 /// What proves that a bundle may be read: a bearer token.
 #[derive(Clone, PartialEq, Eq)]
-pub enum Token {
+pub enum BearerToken {
     /// The token itself.
     Text(String),
     /// A file that holds it, read at each fetch, as tokens change.
@@ -105,7 +105,7 @@ fn split(object: &str) -> Option<(&str, &str)> {
 
 impl BundleSource {
     /// Shows a token to the server. It is sent over TLS only, or to this machine itself.
-    pub fn token(mut self, token: Token) -> Self {
+    pub fn token(mut self, token: BearerToken) -> Self {
         self.token = Some(token);
         self
     }
@@ -115,10 +115,10 @@ impl BundleSource {
     pub fn token_from_env(self) -> Self {
         let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
         if let Some(file) = set("CHAPAR_CONTRACTS_TOKEN_FILE") {
-            return self.token(Token::File(file.into()));
+            return self.token(BearerToken::File(file.into()));
         }
         match set("CHAPAR_CONTRACTS_TOKEN").and_then(|token| token.into_string().ok()) {
-            Some(token) => self.token(Token::Text(token)),
+            Some(token) => self.token(BearerToken::Text(token)),
             None => self,
         }
     }
@@ -159,8 +159,8 @@ impl BundleSource {
     fn secret(&self) -> Result<Option<String>, FetchError> {
         match &self.token {
             None => Ok(None),
-            Some(Token::Text(token)) => Ok(Some(token.clone())),
-            Some(Token::File(path)) => Ok(Some(read_file(path)?.trim().to_owned())),
+            Some(BearerToken::Text(token)) => Ok(Some(token.clone())),
+            Some(BearerToken::File(path)) => Ok(Some(read_file(path)?.trim().to_owned())),
         }
     }
 
@@ -191,11 +191,11 @@ impl fmt::Display for BundleSource {
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for BearerToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Token::Text(_) => f.write_str("Text(…)"),
-            Token::File(path) => f.debug_tuple("File").field(path).finish(),
+            BearerToken::Text(_) => f.write_str("Text(…)"),
+            BearerToken::File(path) => f.debug_tuple("File").field(path).finish(),
         }
     }
 }
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn a_token_is_not_sent_in_the_open_nor_printed() {
         let source: BundleSource = "http://contracts.example.org/a.json".parse().unwrap();
-        let source = source.token(Token::Text("secret".into()));
+        let source = source.token(BearerToken::Text("secret".into()));
         assert!(source.read().unwrap_err().to_string().contains("use https://"));
         assert!(!format!("{source:?}").contains("secret"));
         assert!(is_local("http://127.0.0.1:80/a") && is_local("http://localhost/a"));

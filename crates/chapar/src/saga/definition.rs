@@ -31,6 +31,13 @@ pub struct Saga<S: SagaData> {
     undo: Arc<OnceLock<Box<UndoFn<S>>>>,
 }
 
+/// What an event does that comes after the end of its saga.
+#[derive(Clone, Copy)]
+enum Late {
+    NoOp,
+    Step,
+}
+
 /// A timer of a saga with what it does.
 pub(crate) struct SagaTimers {
     pub(crate) saga: &'static str,
@@ -96,25 +103,13 @@ impl<S: SagaData> Saga<S> {
     /// Takes a step on an event: `key` finds the saga, `step` decides.
     ///
     /// An event after the saga's end changes nothing; one before its start waits for it.
-    pub fn on<E, K, F>(mut self, key: K, step: F) -> Self
+    pub fn on<E, K, F>(self, key: K, step: F) -> Self
     where
         E: Event + DeserializeOwned + Send + 'static,
         K: Fn(&E) -> &str + Send + Sync + 'static,
         F: Fn(E, &S) -> Step<S> + Send + Sync + 'static,
     {
-        let (step, undo) = (Arc::new(step), self.undo.clone());
-        let handler: Arc<Handler> = Arc::new(move |envelope: Arc<Envelope>, cx: &mut Cx| {
-            let event = decoded::<E>(&envelope).map(|event| (key(&event).to_owned(), event));
-            let (step, undo) = (step.clone(), undo.clone());
-            Box::pin(async move {
-                let (key, event) = event?;
-                let Some(saga) = expected::<S>(cx, &key).await? else { return cx.noop() };
-                let step = step(event, &saga.data);
-                saga.take(cx, step, undo.get().map(Box::as_ref)).await
-            })
-        });
-        self.consumer = self.consumer.handling(E::SUBJECT, handler);
-        self
+        self.stepping(key, step, Late::NoOp)
     }
 
     /// As [`on`](Saga::on), where the step must read rows first.
@@ -130,7 +125,11 @@ impl<S: SagaData> Saga<S> {
             let (step, undo) = (step.clone(), undo.clone());
             Box::pin(async move {
                 let (key, event) = event?;
-                let Some(saga) = expected::<S>(cx, &key).await? else { return cx.noop() };
+                let saga = match Instance::<S>::load(cx, &key).await? {
+                    Found::Active(saga) => saga,
+                    Found::Ended(_) => return cx.noop(),
+                    Found::Missing => return Err(Failure::early(S::NAME, &key)),
+                };
                 let step = step.call(event, &saga.data, cx).await?;
                 saga.take(cx, step, undo.get().map(Box::as_ref)).await
             })
@@ -141,7 +140,16 @@ impl<S: SagaData> Saga<S> {
 
     /// As [`on`](Saga::on), and also after the saga has ended. What the step executes and emits is
     /// done then too; a step that moves an ended saga changes nothing.
-    pub fn on_always<E, K, F>(mut self, key: K, step: F) -> Self
+    pub fn on_always<E, K, F>(self, key: K, step: F) -> Self
+    where
+        E: Event + DeserializeOwned + Send + 'static,
+        K: Fn(&E) -> &str + Send + Sync + 'static,
+        F: Fn(E, &S) -> Step<S> + Send + Sync + 'static,
+    {
+        self.stepping(key, step, Late::Step)
+    }
+
+    fn stepping<E, K, F>(mut self, key: K, step: F, late: Late) -> Self
     where
         E: Event + DeserializeOwned + Send + 'static,
         K: Fn(&E) -> &str + Send + Sync + 'static,
@@ -153,15 +161,16 @@ impl<S: SagaData> Saga<S> {
             let (step, undo) = (step.clone(), undo.clone());
             Box::pin(async move {
                 let (key, event) = event?;
-                match Instance::<S>::load(cx, &key).await? {
-                    Found::Active(saga) => {
+                match (Instance::<S>::load(cx, &key).await?, late) {
+                    (Found::Active(saga), _) => {
                         let step = step(event, &saga.data);
                         saga.take(cx, step, undo.get().map(Box::as_ref)).await
                     }
-                    Found::Ended(saga) => {
+                    (Found::Ended(saga), Late::Step) => {
                         Instance::take_after_end(cx, step(event, &saga.data)).await
                     }
-                    Found::Missing => Err(Failure::early(S::NAME, &key)),
+                    (Found::Ended(_), Late::NoOp) => cx.noop(),
+                    (Found::Missing, _) => Err(Failure::early(S::NAME, &key)),
                 }
             })
         });
@@ -248,15 +257,6 @@ impl<S: SagaData> Saga<S> {
 
     pub(crate) fn into_parts(self) -> (Consumer, Vec<SagaTimers>, Vec<Task>) {
         (self.consumer, self.timers, self.effects)
-    }
-}
-
-/// The saga of an event, none if it has ended; an event before its saga is stashed.
-async fn expected<S: SagaData>(cx: &mut Cx, key: &str) -> Result<Option<Instance<S>>, Failure> {
-    match Instance::load(cx, key).await? {
-        Found::Active(saga) => Ok(Some(saga)),
-        Found::Ended(_) => Ok(None),
-        Found::Missing => Err(Failure::early(S::NAME, key)),
     }
 }
 

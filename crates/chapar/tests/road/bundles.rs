@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode};
 use chapar::{
-    App, BundleSource, Chapar, Consumer, Event, FetchError, Producer, Profile, Registry,
-    RegistryError, Running, Service, Token,
+    App, BearerToken, BundleSource, Chapar, Consumer, Event, FetchError, Producer, Profile,
+    Registry, RegistryError, Running, Service,
 };
 use chapar_core::bundle::Bundle;
 use chapar_core::dialect::Melmastoon;
@@ -62,7 +62,7 @@ impl Shelf {
 
     async fn registry(&self) -> Registry {
         let source: BundleSource = self.url.parse().unwrap();
-        Registry::open(source.token(Token::Text(TOKEN.into()))).await.unwrap()
+        Registry::open(source.token(BearerToken::Text(TOKEN.into()))).await.unwrap()
     }
 }
 
@@ -208,7 +208,7 @@ async fn a_bundle_that_does_not_come_is_an_error_at_the_start() {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), format!("{TOKEN}\n")).unwrap();
     let source: BundleSource = shelf.url.parse().unwrap();
-    let source = source.token(Token::File(file.path().to_owned()));
+    let source = source.token(BearerToken::File(file.path().to_owned()));
     Registry::open(source).await.expect("the token in the file is shown");
 
     let folder = tempfile::tempdir().unwrap();

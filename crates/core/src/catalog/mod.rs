@@ -217,7 +217,7 @@ pub struct Change {
 
 /// Why a service may not publish an event.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum NotPublisher {
     /// The catalog does not declare it.
     #[error("{subject} is not in the catalog of {system}; declare it in the file of {service}")]
     Unknown {
@@ -328,15 +328,15 @@ impl Catalog {
     }
 
     /// Whether a service may publish a subject: it must be declared, and the service's own.
-    pub fn may_publish(&self, service: &str, subject: &str) -> Result<&Event, Refusal> {
+    pub fn may_publish(&self, service: &str, subject: &str) -> Result<&Event, NotPublisher> {
         match self.event(subject) {
             Some(event) if event.owner == service => Ok(event),
-            Some(event) => Err(Refusal::Foreign {
+            Some(event) => Err(NotPublisher::Foreign {
                 subject: subject.to_owned(),
                 owner: event.owner.clone(),
                 service: service.to_owned(),
             }),
-            None => Err(Refusal::Unknown {
+            None => Err(NotPublisher::Unknown {
                 subject: subject.to_owned(),
                 system: self.profile.name.clone(),
                 service: service.to_owned(),

@@ -28,7 +28,7 @@ use crate::port::{Lease, Renewed, Track};
 use self::flight::{Lane, Outage, Waiting};
 use self::intake::{Block, DueRound, Open};
 use self::progress::{Done, Marks};
-pub use self::words::{Asked, Do, Happened, Plan, Reading, Refusal, Sending, Ticket};
+pub use self::words::{Asked, Do, Happened, Plan, PublishError, Reading, Sending, Ticket};
 
 /// The state of a relay.
 #[derive(Debug)]

@@ -4,7 +4,9 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
-use chapar_core::machine::relay::{Asked, Do, Happened, Plan, Reading, Refusal, Relay, Sending};
+use chapar_core::machine::relay::{
+    Asked, Do, Happened, Plan, PublishError, Reading, Relay, Sending,
+};
 use chapar_core::machine::retry::RetryPolicy;
 use chapar_core::machine::stamps::Stamper;
 use chapar_core::port::{Checkpoint, Fate, Park, Renewed, Settled, Track};
@@ -111,7 +113,7 @@ enum Ask {
     Read(Reading),
     Mark(i64, Vec<Track>),
     Due(i64),
-    Publish(Vec<Sending>, Vec<Option<Result<(), Refusal>>>),
+    Publish(Vec<Sending>, Vec<Option<Result<(), PublishError>>>),
     Checkpoint(i64, Checkpoint),
     Settle(i64, Vec<(i64, Settled)>),
     Release(i64),
@@ -331,22 +333,22 @@ impl World {
             });
             let answer = if behind {
                 match self.dice.bool() {
-                    true => Err(Refusal::Behind),
-                    false => Err(Refusal::Later("an earlier one failed".into())),
+                    true => Err(PublishError::Behind),
+                    false => Err(PublishError::Later("an earlier one failed".into())),
                 }
             } else if self.outage {
-                Err(Refusal::Later("down".into()))
+                Err(PublishError::Later("down".into()))
             } else if self.poison.contains(&seq) {
-                Err(Refusal::Never("poison".into()))
+                Err(PublishError::Never("poison".into()))
             } else if sulks {
-                Err(Refusal::Later("sulking".into()))
+                Err(PublishError::Later("sulking".into()))
             } else {
                 self.published.insert(seq);
                 self.broker.push(Delivered { key, seq, issued: number });
                 let stamp = batch[n].row.stamp.clone().unwrap_or_default();
                 let first = self.stamps.entry(seq).or_insert_with(|| stamp.clone());
                 assert_eq!(*first, stamp, "row {seq} was stamped again");
-                if lost_answer { Err(Refusal::Later("no answer".into())) } else { Ok(()) }
+                if lost_answer { Err(PublishError::Later("no answer".into())) } else { Ok(()) }
             };
             answers[n] = Some(answer);
             if answers.iter().any(Option::is_none) {

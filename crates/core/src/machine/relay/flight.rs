@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use super::intake::Open;
-use super::words::{Do, Home, Refusal, Sending, Ticket};
+use super::words::{Do, Home, PublishError, Sending, Ticket};
 use super::{AGAIN, Relay};
 use crate::machine::retry::Next;
 use crate::port::{Fate, OutboxRow, Park, Settled};
@@ -118,7 +118,7 @@ impl Relay {
         now: Duration,
         wall: Timestamp,
         dice: f64,
-        results: Vec<(Ticket, Result<(), Refusal>)>,
+        results: Vec<(Ticket, Result<(), PublishError>)>,
     ) {
         self.in_flight -= results.len();
         let taken = results.iter().filter(|(_, result)| result.is_ok()).count() as u64;
@@ -131,12 +131,12 @@ impl Relay {
             let outage = self.successes == ticket.successes;
             match result {
                 Ok(()) => self.took(&ticket),
-                Err(Refusal::Never(error)) => {
+                Err(PublishError::Never(error)) => {
                     self.refused(ticket, Fate::Quarantine { error }, true);
                 }
-                Err(Refusal::Behind) => self.refused(ticket, Fate::Behind, false),
-                Err(Refusal::Later(_)) if outage && self.give_up_chunks(now, &ticket) => {}
-                Err(Refusal::Later(error)) => {
+                Err(PublishError::Behind) => self.refused(ticket, Fate::Behind, false),
+                Err(PublishError::Later(_)) if outage && self.give_up_chunks(now, &ticket) => {}
+                Err(PublishError::Later(error)) => {
                     let (tries, first) = match ticket.home {
                         Home::Chunk(_) => (1, wall),
                         Home::Parked { attempts, first } => (attempts + 1, first.unwrap_or(wall)),

@@ -78,7 +78,7 @@ pub(super) enum Home {
 
 /// Why a row was not published.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Refusal {
+pub enum PublishError {
     /// A later attempt may succeed.
     Later(String),
     /// No attempt can succeed.
@@ -111,7 +111,7 @@ pub enum Happened {
     /// Parked rows were read.
     Due(Vec<OutboxRow>),
     /// The transport has answered for a batch.
-    Published(Vec<(Ticket, Result<(), Refusal>)>),
+    Published(Vec<(Ticket, Result<(), PublishError>)>),
     /// A checkpoint was written.
     Checkpointed,
     /// Marks were written.
