@@ -213,8 +213,11 @@ async fn the_class_gates_a_replay(house: House) {
     let needless = desk.classify(&one, Some(FailureClass::VendorOutage), Some("x"), BY).await;
     assert!(matches!(needless, Err(TriageError::NeedlessFix(_))), "{needless:?}");
     desk.classify(&one, Some(FailureClass::ConsumerBug), Some("released 1.2"), BY).await.unwrap();
-    let outlook = desk.outlook(&one, false).await.unwrap();
-    assert_eq!((outlook.replayed, outlook.followers), (1, 1));
+    eventually("its follower is parked", async || {
+        let outlook = desk.outlook(&one, false).await.unwrap();
+        (outlook.replayed, outlook.followers) == (1, 1)
+    })
+    .await;
     mend(&house, &CLASSED);
     desk.retry(&id, BY).await.unwrap();
     eventually("the key has caught up", async || house.applied("a").await == [0, 1]).await;
