@@ -4,7 +4,6 @@
 //! provide them, and so does the test harness, with a manual clock and seeded randomness.
 
 mod clock;
-mod effects;
 mod outbox;
 mod topology;
 mod transport;
@@ -13,7 +12,6 @@ use std::future::Future;
 use std::pin::Pin;
 
 pub use clock::{Clock, Ids, ManualClock, SeededIds, SystemClock, SystemIds};
-pub use effects::{Effect, EffectError, Effects};
 pub use outbox::{
     Checkpoint, Chunk, Cursor, Fate, KeyMarks, Lease, LeaseLost, Outbox, OutboxDraft, OutboxError,
     OutboxRow, Park, Renewed, Republished, Settled, Shard, Track, Tried,
