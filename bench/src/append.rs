@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result};
-use chapar::{Chapar, Draft, Payload, Producer, Profile, Store, StoreOptions, Tenant};
+use chapar::{Chapar, Draft, Payload, Producer, Store, StoreOptions, Tenant};
 use chapar_core::Aggregate;
-use chapar_core::dialect::Melmastoon;
+use chapar_core::dialect::MetadataJson;
 use chapar_sql::Append;
 use serde::Serialize;
 use sqlx::postgres::PgPoolOptions;
-use sqlx::{PgPool, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, PgPool, Postgres, Transaction};
 use tokio::task::JoinSet;
 
 use crate::measure::{Rounds, Spread, sliced, table};
@@ -218,6 +218,11 @@ struct Other {
     append: tokio_postgres::Statement,
 }
 
+/// Begins as a service does, with its tenant in the same round trip. Tenants here need no quoting.
+pub(crate) fn begin(tenant: &Tenant) -> String {
+    format!("begin; set local app.tenant_id = '{tenant}'")
+}
+
 const BUSINESS: &str = "insert into bench_orders (id, tenant, note) values ($1, $2, $3)";
 
 impl Bench {
@@ -295,7 +300,7 @@ impl Bench {
 
     async fn transaction(&self, pool: &PgPool, way: Way, hand: usize) -> Result<()> {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
-        let mut tx = pool.begin().await?;
+        let mut tx = pool.begin_with(AssertSqlSafe(begin(&tenant(n)?))).await?;
         business(&mut tx, n as i64).await?;
         match way {
             Way::Bytes => {
@@ -323,8 +328,8 @@ impl Bench {
     /// The commit does not wait for the answer to the append: if that fails, it rolls back.
     async fn other_transaction(&self, on: &Other, way: Way) -> Result<()> {
         let n = self.next.fetch_add(1, Ordering::Relaxed);
-        on.client.batch_execute("begin").await?;
         let (tenant, note) = (tenant(n)?, "two nights, late arrival");
+        on.client.batch_execute(&begin(&tenant)).await?;
         on.client.execute(&on.business, &[&(n as i64), &tenant.as_str(), &note]).await?;
         if way == Way::OtherBare {
             on.client.batch_execute("commit").await?;
@@ -369,10 +374,10 @@ impl Other {
 
 /// A service of a system with optional idempotency keys.
 pub(crate) fn backbone(store: Store) -> Result<Chapar> {
-    let mut profile = Profile::builtin("melmastoon").context("the profile is built in")?;
+    let mut profile = chapar_testkit::profile("melmastoon");
     profile.idempotency = chapar_core::profile::IdempotencyRule::Optional;
     let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
-    Ok(Chapar::builder(store, profile, Arc::new(Melmastoon)).producer(producer).build())
+    Ok(Chapar::builder(store, profile, Arc::new(MetadataJson)).producer(producer).build())
 }
 
 pub(crate) async fn business(tx: &mut Transaction<'_, Postgres>, n: i64) -> Result<()> {

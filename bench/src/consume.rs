@@ -182,7 +182,7 @@ impl<'a> Bench<'a> {
     async fn prepare(options: &'a Options) -> Result<Self> {
         const TABLE: &str = "create table bench_bookings (tenant text not null, \
             n bigint not null, booking text not null, note text not null, \
-            primary key (tenant, n)); call chapar.protect('bench_bookings')";
+            primary key (tenant, n)); call chapar.protect('bench_bookings'::regclass)";
         // A batch saves waiting for the disk above all.
         let place = Place::of_durable_database(options.store.as_deref()).await?;
         let mut conn = PgConnection::connect(&place.store).await?;

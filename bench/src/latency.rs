@@ -159,7 +159,8 @@ async fn turn(options: &Options, place: &Place, store: &Store, next: &mut u64) -
                 tokio::time::sleep_until((began + offset + gap * round as u32).into()).await;
                 let n = first + round * HANDS + hand;
                 let started = Instant::now();
-                let mut tx = pool.begin().await?;
+                let begin = crate::append::begin(&tenant(n)?);
+                let mut tx = pool.begin_with(sqlx::AssertSqlSafe(begin)).await?;
                 business(&mut tx, n as i64).await?;
                 chapar.append(&mut tx, &tenant(n)?, draft(n, &note)?).await?;
                 tx.commit().await?;

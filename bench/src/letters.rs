@@ -6,11 +6,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use chapar::{
-    App, Chapar, Consumer, Cx, Envelope, Event, Failure, Producer, Profile, Service, Store,
-};
+use chapar::{App, Chapar, Consumer, Cx, Envelope, Event, Failure, Producer, Service, Store};
 use chapar::{StoreOptions, Tenant};
-use chapar_core::dialect::Melmastoon;
+use chapar_core::dialect::MetadataJson;
 use chapar_sql::SqlTransport;
 use rustix::process::{Pid, Signal, kill_process};
 use serde::{Deserialize, Serialize};
@@ -138,9 +136,9 @@ impl Event for Noted {
 }
 
 fn backbone(store: Store) -> Result<Chapar> {
-    let profile = Profile::builtin("melmastoon").context("the profile is built in")?;
+    let profile = chapar_testkit::profile("melmastoon");
     let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
-    Ok(Chapar::builder(store, profile, Arc::new(Melmastoon)).producer(producer).build())
+    Ok(Chapar::builder(store, profile, Arc::new(MetadataJson)).producer(producer).build())
 }
 
 /// Letters as consumers would have left them: of 40 groups and 50 tenants, 1 KiB each. Those of the first group can be

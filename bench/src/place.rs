@@ -79,7 +79,6 @@ impl Place {
         };
         let open = Store::open(&store, &StoreOptions::default()).await?;
         open.migrate().await.context("the tables of Chapar cannot be made")?;
-        open.set_key_template("{tenant}:{aggregate_id}").await?;
         open.close().await;
         let transport = String::new();
         Ok(Place { store, transport, database, _made: made, _broker: None })

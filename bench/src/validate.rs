@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use chapar::{Draft, Envelope, Payload, Producer, Profile, Registry};
 use chapar_core::bundle::Bundle;
-use chapar_core::dialect::{Dialect, Melmastoon};
+use chapar_core::dialect::{Dialect, MetadataJson};
 use chapar_core::port::{SystemClock, SystemIds};
 use chapar_core::{Aggregate, rules};
 use serde::Serialize;
@@ -64,14 +64,14 @@ pub struct Line {
 /// uses the closed copy, which checks more.
 pub fn run(contracts: &str, turn: Duration) -> Result<Report> {
     let registry = Registry::from_bundle(contracts)?;
-    let profile = Profile::builtin("melmastoon").context("the hotel's profile is built in")?;
+    let profile = chapar_testkit::profile("melmastoon");
     let bundle: Bundle = serde_json::from_str(contracts)?;
     let contract = bundle.contracts.into_iter().find(|contract| contract.subject == SUBJECT);
     let contract = contract.with_context(|| format!("the bundle has no {SUBJECT}"))?;
     let schema: Value = serde_json::from_str(&contract.schema)?;
     let bare = jsonschema::options().should_validate_formats(true).build(&schema)?;
     let envelope = event(&profile, &contract.uri, &schema)?;
-    let event_bytes = Melmastoon.encode(&envelope)?.body.len();
+    let event_bytes = MetadataJson.encode(&envelope)?.body.len();
     let topic = profile.subject(SUBJECT)?;
     let text = std::str::from_utf8(envelope.payload.as_bytes())?;
 
@@ -163,6 +163,6 @@ fn event(profile: &Profile, uri: &str, schema: &Value) -> Result<Envelope> {
         let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
         Ok(draft.seal(&"acme".parse()?, profile, &producer, &SystemClock, &SystemIds)?)
     };
-    let short = Melmastoon.encode(&seal("")?)?.body.len();
+    let short = MetadataJson.encode(&seal("")?)?.body.len();
     seal(&"n".repeat(BYTES.saturating_sub(short).max(1)))
 }

@@ -43,6 +43,8 @@ fn the_readmes_code_runs_in_a_crate_of_its_own() {
         .args(["run", "--quiet"])
         .current_dir(&folder)
         .env("CARGO_TARGET_DIR", folder.join("target"))
+        // Only the output is looked at: debug information would cost time for nothing.
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
         .env_remove("CHAPAR_STORE")
         .env_remove("CHAPAR_TRANSPORT")
         .env_remove("RUSTFLAGS")

@@ -5,6 +5,9 @@ use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
+use chapar_testkit::need;
+use chapar_testkit::servers::{self, Kind, Launch};
+
 const INVOICING: &str = env!("CARGO_BIN_EXE_invoicing");
 const CHOREOGRAPHY: &str = env!("CARGO_BIN_EXE_choreography");
 const ORCHESTRATION: &str = env!("CARGO_BIN_EXE_orchestration");
@@ -53,13 +56,31 @@ fn orchestration_undoes_what_was_done_in_reverse() {
     assert!(!refunded("o1") && !refunded("o2"), "{printed}");
 }
 
+/// Two URLs are all that differs.
+fn on(store: &servers::Postgres, transport: &str) {
+    let database = store.database("invoicing").unwrap();
+    assert_eq!(run(INVOICING, Some((database.url(), transport)), &[]), INVOICED);
+    let database = store.database("orders").unwrap();
+    assert_eq!(run(CHOREOGRAPHY, Some((database.url(), transport)), &[]), CHOREOGRAPHED);
+}
+
 #[test]
 fn the_same_programs_run_on_postgresql() {
-    let server = chapar_testkit::need!(chapar_testkit::servers::postgres());
-    let database = server.database("invoicing").unwrap();
-    assert_eq!(run(INVOICING, Some((database.url(), "sql:")), &[]), INVOICED);
-    let database = server.database("orders").unwrap();
-    assert_eq!(run(CHOREOGRAPHY, Some((database.url(), "sql:")), &[]), CHOREOGRAPHED);
+    on(&need!(servers::postgres()), "sql:");
+}
+
+#[test]
+fn the_same_programs_run_on_nats() {
+    let nats = need!(Launch::of(Kind::Nats).start());
+    on(&need!(servers::postgres()), nats.url());
+}
+
+#[cfg(feature = "pubsub")]
+#[test]
+fn the_same_programs_run_on_pubsub() {
+    let pubsub = need!(Launch::of(Kind::PubSub).start());
+    let transport = format!("pubsub://examples?emulator={}", pubsub.url());
+    on(&need!(servers::postgres()), &transport);
 }
 
 #[test]

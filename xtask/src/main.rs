@@ -60,3 +60,23 @@ fn root() -> PathBuf {
 fn in_ci() -> bool {
     std::env::var("CI").is_ok_and(|ci| ci == "true")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_chore_in_the_documents_is_one() {
+        let mut parsed = 0;
+        for page in ["README.md", "CONTRIBUTING.md"] {
+            let text = std::fs::read_to_string(root().join(page)).expect("the page is there");
+            for line in text.lines().filter(|line| line.starts_with("cargo xtask ")) {
+                let words = line.split(" # ").next().unwrap_or_default().split_whitespace().skip(1);
+                let chore = Arguments::try_parse_from(words);
+                assert!(chore.is_ok(), "{page}: {line}\n{:?}", chore.err());
+                parsed += 1;
+            }
+        }
+        assert!(parsed > 7, "only {parsed} chores found");
+    }
+}

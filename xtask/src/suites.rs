@@ -165,9 +165,19 @@ fn package_name(id: &str) -> Option<String> {
     Some(name.to_owned())
 }
 
+/// Cargo as a person would call it. The variables that `cargo xtask` was started with would make the
+/// build scripts that watch them (ring's) run again, and with them everything that depends on them.
 fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
+    for (name, _) in std::env::vars_os() {
+        let of_package = name.to_str().is_some_and(|name| {
+            name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+        });
+        if of_package {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

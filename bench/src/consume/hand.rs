@@ -13,7 +13,7 @@ use super::feed::Feed;
 use super::{BATCH, CONSUMER, INSERT, INSERT_SET, Modified};
 
 const BECOME: &str =
-    "select set_config('role', 'chapar_app', true), set_config('app.tenant_id', $1, true)";
+    "select set_config('role', 'chapar_engine', true), set_config('app.tenant_id', $1, true)";
 const BLOCKED: &str = "select ordering_key from chapar.dead_letters where consumer = $1 \
     and status <> 'closed' and blocks_key and ordering_key = any($2) \
     union select ordering_key from chapar.parked where consumer = $1 \

@@ -8,13 +8,19 @@ use chapar::{App, Consumer, Cx, Envelope, Failure, OrFailure, Service};
 use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
-use super::site::TOPIC;
 use super::worker::Worker;
+use super::world::{LEDGER, NEWCOMER, PICKY, now, topics};
 
-/// Applies everything.
-pub(super) const LEDGER: &str = "torture.ledger";
-/// Cannot apply the poison event, and parks its key.
-pub(super) const PICKY: &str = "torture.picky";
+/// Which program it is.
+#[derive(Debug, Clone, clap::Args)]
+pub(super) struct Release {
+    /// The version, from 1.
+    #[arg(long, default_value_t = 1)]
+    release: u32,
+    /// With the consumer that starts late.
+    #[arg(long)]
+    newcomer: bool,
+}
 
 #[derive(Deserialize)]
 struct Written {
@@ -22,20 +28,36 @@ struct Written {
     key: String,
     #[serde(default)]
     poison: bool,
+    #[serde(default)]
+    early: u64,
+    #[serde(default)]
+    flaky: u64,
 }
 
-pub(super) async fn run(worker: Worker, stop: CancellationToken) -> Result<()> {
-    let transport = Arc::new(worker.broker("consumer").await?);
+pub(super) async fn run(worker: Worker, release: Release, stop: CancellationToken) -> Result<()> {
+    let chapar = worker.backbone().await?;
+    let transport = worker.transport("consumer", chapar.store()).await?;
     let owner = worker.owner("consumer");
+    let Release { release: version, newcomer } = release;
     let consumer = |name: &str| {
         let patient = Consumer::named(name).retry(1_000_000);
-        patient.backoff(Duration::from_millis(50), Duration::from_millis(500)).lanes(2).batch(20)
+        patient.backoff(Duration::from_millis(50), Duration::from_millis(500)).lanes(2).batch(200)
     };
-    let app = App::new(worker.backbone().await?, transport, owner)
+    let mut app = App::new(chapar, transport, owner)
         .without_relay()
-        .service(Service::new("torture").consumer(consumer(LEDGER).on_any(&[TOPIC], ledger)))
-        .service(Service::new("torture").consumer(consumer(PICKY).on_any(&[TOPIC], picky)));
+        .service(
+            Service::new("torture")
+                .consumer(consumer(LEDGER).on_any(topics(LEDGER, version), ledger)),
+        )
+        .service(
+            Service::new("torture").consumer(consumer(PICKY).on_any(topics(PICKY, version), picky)),
+        );
+    if newcomer {
+        let late = consumer(NEWCOMER).on_any(topics(NEWCOMER, version), late);
+        app = app.service(Service::new("torture").consumer(late));
+    }
     let running = app.start().await?;
+    note_start(&worker, version)?;
     let metrics = running.metrics();
     let file = worker.folder.join(format!("{}.duplicates", worker.owner("consumer")));
     let mut tick = tokio::time::interval(Duration::from_millis(250));
@@ -50,17 +72,34 @@ pub(super) async fn run(worker: Worker, stop: CancellationToken) -> Result<()> {
     Ok(())
 }
 
+/// The first process of a version says since when it subscribes.
+fn note_start(worker: &Worker, version: u32) -> Result<()> {
+    let file = worker.folder.join(format!("version-{version}.since"));
+    if !file.exists() {
+        std::fs::write(file, now().to_string())?;
+    }
+    Ok(())
+}
+
 async fn ledger(event: Arc<Envelope>, cx: &mut Cx) -> Result<(), Failure> {
     let written = read(&event)?;
+    if written.flaky > now() {
+        return Err(Failure::retry("not yet"));
+    }
     note(LEDGER, &written, cx).await
 }
 
 async fn picky(event: Arc<Envelope>, cx: &mut Cx) -> Result<(), Failure> {
     let written = read(&event)?;
-    if written.poison {
+    if written.poison || written.early > now() {
         return Err(Failure::terminal("this is poison"));
     }
     note(PICKY, &written, cx).await
+}
+
+async fn late(event: Arc<Envelope>, cx: &mut Cx) -> Result<(), Failure> {
+    let written = read(&event)?;
+    note(NEWCOMER, &written, cx).await
 }
 
 fn read(event: &Envelope) -> Result<Written, Failure> {
@@ -68,13 +107,10 @@ fn read(event: &Envelope) -> Result<Written, Failure> {
 }
 
 async fn note(consumer: &str, written: &Written, cx: &mut Cx) -> Result<(), Failure> {
-    const LENGTHEN: &str = "insert into rig.lists as l (consumer, key, len) values ($1, $2, 1) \
-         on conflict (consumer, key) do update set len = l.len + 1 returning len";
-    const NOTE: &str = "insert into rig.applied (consumer, key, place, id) values ($1, $2, $3, $4)";
+    const NOTE: &str = "with list as (insert into rig.lists as l (consumer, key, len) \
+         values ($1, $2, 1) on conflict (consumer, key) do update set len = l.len + 1 returning len) \
+         insert into rig.applied (consumer, key, place, id) select $1, $2, list.len, $3 from list";
     let (key, id) = (written.key.as_str(), written.write.as_str());
-    let rows = cx.tx().fetch(LENGTHEN, vec![consumer.into(), key.into()]).await?;
-    let place: i64 = rows.first().map_or(Ok(1), |row| row.get(0))?;
-    let values = vec![consumer.into(), key.into(), place.into(), id.into()];
-    cx.tx().execute(NOTE, values).await?;
+    cx.tx().execute(NOTE, vec![consumer.into(), key.into(), id.into()]).await?;
     Ok(())
 }

@@ -70,6 +70,29 @@ impl Crew {
         self.tend()
     }
 
+    /// Replaces the program of a process, as a deployment does: it is asked to end, and the new one is started when it
+    /// has.
+    pub(super) fn deploy(&self, role: Role, index: usize, args: Vec<String>) {
+        if let Some(member) = self.inner().member(role, index) {
+            (member.args, member.dismissed) = (args, false);
+        }
+        self.restart(role, index);
+    }
+
+    /// Asks a process to end; it is started again when it has.
+    pub(super) fn restart(&self, role: Role, index: usize) {
+        self.signal(role, index, Signal::CONT);
+        self.signal(role, index, Signal::TERM);
+    }
+
+    /// Asks a process to end, and does not start it again.
+    pub(super) fn leave(&self, role: Role, index: usize) {
+        if let Some(member) = self.inner().member(role, index) {
+            member.dismissed = true;
+        }
+        self.restart(role, index);
+    }
+
     /// Starts every process that should run and does not.
     pub(super) fn tend(&self) -> Result<()> {
         let mut inner = self.inner();

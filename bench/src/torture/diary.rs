@@ -1,9 +1,9 @@
 //! The writers' journals, and their evaluation.
 //!
-//! A line is written before the commit, and another when its outcome is known. A written line survives the process; a
-//! missing one leaves the outcome unknown.
+//! A line is written before the commit of a transaction, and another when its outcome is known. A written line survives
+//! the process; a missing one leaves the outcome unknown.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fs::{File, OpenOptions};
 use std::io::Write as _;
 use std::path::Path;
@@ -16,21 +16,39 @@ use serde::{Deserialize, Serialize};
 /// The journal of one life of one writer.
 pub(super) struct Diary(Mutex<File>);
 
+/// A transaction. Its writes are named `TX.0`, `TX.1`, ….
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+pub(super) struct Intent {
+    pub(super) tx: String,
+    pub(super) at: u64,
+    /// It does not wait for the disk.
+    #[serde(default)]
+    pub(super) loose: bool,
+    pub(super) writes: Vec<Entry>,
+}
+
+/// A write: key, topic, number, and whether something is wrong with it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(super) struct Entry(pub(super) String, pub(super) String, pub(super) u64, pub(super) bool);
+
 #[derive(Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
 enum Line {
     /// About to be committed.
-    Intent(Write),
+    #[serde(rename = "i")]
+    Intent(Intent),
     /// How it ended.
-    Outcome { ids: Vec<String>, fate: Fate },
+    #[serde(rename = "o")]
+    Outcome(String, Fate),
     /// Something that a writer did on purpose, or an error it got.
+    #[serde(rename = "h")]
     Habit(String),
 }
 
 /// The content of all journals of a run.
 #[derive(Debug, Default)]
 pub(super) struct Diaries {
-    pub(super) writes: Vec<Write>,
+    pub(super) intents: Vec<Intent>,
+    pub(super) fates: HashMap<String, Fate>,
     pub(super) habits: BTreeMap<String, u64>,
 }
 
@@ -40,25 +58,20 @@ impl Diary {
         Ok(Diary(Mutex::new(OpenOptions::new().create(true).append(true).open(file)?)))
     }
 
-    pub(super) fn intend(&self, writes: &[Write]) -> Result<()> {
-        self.lines(writes.iter().cloned().map(Line::Intent))
+    pub(super) fn intend(&self, intent: &Intent) -> Result<()> {
+        self.line(&Line::Intent(intent.clone()))
     }
 
-    pub(super) fn end(&self, writes: &[Write], fate: Fate) -> Result<()> {
-        let ids = writes.iter().map(|write| write.id.clone()).collect();
-        self.lines([Line::Outcome { ids, fate }])
+    pub(super) fn end(&self, tx: &str, fate: Fate) -> Result<()> {
+        self.line(&Line::Outcome(tx.to_owned(), fate))
     }
 
     pub(super) fn habit(&self, name: &str) -> Result<()> {
-        self.lines([Line::Habit(name.to_owned())])
+        self.line(&Line::Habit(name.to_owned()))
     }
 
-    fn lines(&self, lines: impl IntoIterator<Item = Line>) -> Result<()> {
-        let mut text = String::new();
-        for line in lines {
-            text.push_str(&serde_json::to_string(&line)?);
-            text.push('\n');
-        }
+    fn line(&self, line: &Line) -> Result<()> {
+        let text = serde_json::to_string(line)? + "\n";
         let mut file = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         file.write_all(text.as_bytes())?;
         Ok(())
@@ -67,8 +80,7 @@ impl Diary {
 
 impl Diaries {
     pub(super) fn read(folder: &Path) -> Result<Self> {
-        let (mut writes, mut fates) = (Vec::new(), HashMap::new());
-        let mut habits: BTreeMap<String, u64> = BTreeMap::new();
+        let mut diaries = Diaries::default();
         for entry in std::fs::read_dir(folder)? {
             let path = entry?.path();
             if path.extension().is_none_or(|extension| extension != "diary") {
@@ -78,20 +90,58 @@ impl Diaries {
             // The last line of a killed writer may be incomplete.
             for line in text.lines().filter_map(|line| serde_json::from_str(line).ok()) {
                 match line {
-                    Line::Intent(write) => writes.push(write),
-                    Line::Outcome { ids, fate } => {
-                        fates.extend(ids.into_iter().map(|id| (id, fate)));
+                    Line::Intent(intent) => diaries.intents.push(intent),
+                    Line::Outcome(tx, fate) => {
+                        diaries.fates.insert(tx, fate);
                     }
-                    Line::Habit(name) => *habits.entry(name).or_default() += 1,
+                    Line::Habit(name) => *diaries.habits.entry(name).or_default() += 1,
                 }
             }
         }
-        for write in &mut writes {
-            if let Some(fate) = fates.get(&write.id) {
-                write.fate = *fate;
+        Ok(diaries)
+    }
+
+    /// The writes as their writers know them.
+    pub(super) fn writes(&self) -> Vec<Write> {
+        self.writes_with(|intent| self.fates.get(&intent.tx).copied().unwrap_or_default())
+    }
+
+    /// The writes as the database has them: unknown outcomes are replaced by what it says. A transaction that was
+    /// acknowledged and is missing counts as forgotten where that is allowed: it did not wait for the disk, or it was
+    /// written before a standby was promoted.
+    pub(super) fn resolved(&self, committed: &HashSet<String>, promoted: u64) -> Vec<Write> {
+        self.writes_with(|intent| {
+            let said = self.fates.get(&intent.tx).copied().unwrap_or_default();
+            match (said, committed.contains(&intent.tx)) {
+                (Fate::Unknown, true) => Fate::Committed,
+                (Fate::Committed | Fate::Unknown, false)
+                    if intent.loose || intent.at < promoted =>
+                {
+                    Fate::Forgotten
+                }
+                (Fate::Unknown, false) => Fate::Failed,
+                (said, _) => said,
+            }
+        })
+    }
+
+    fn writes_with(&self, fate: impl Fn(&Intent) -> Fate) -> Vec<Write> {
+        let mut writes = Vec::new();
+        for intent in &self.intents {
+            let fate = fate(intent);
+            for (place, Entry(key, topic, n, ill)) in intent.writes.iter().enumerate() {
+                writes.push(Write {
+                    id: format!("{}.{place}", intent.tx),
+                    key: key.clone(),
+                    n: *n,
+                    fate,
+                    topic: topic.clone(),
+                    at: intent.at,
+                    ill: *ill,
+                });
             }
         }
-        Ok(Diaries { writes, habits })
+        writes
     }
 }
 
@@ -100,18 +150,39 @@ mod tests {
     #![allow(clippy::unwrap_used, reason = "a test may panic")]
     use super::*;
 
+    fn intent(tx: &str, loose: bool) -> Intent {
+        let writes = vec![Entry("k".into(), "t".into(), 1, false)];
+        Intent { tx: tx.into(), at: 5, loose, writes }
+    }
+
     #[test]
     fn an_outcome_that_was_never_written_down_is_unknown() {
         let folder = tempfile::tempdir().unwrap();
         let diary = Diary::open(folder.path(), "a").unwrap();
-        let write = |id: &str| Write { id: id.into(), key: "k".into(), n: 1, fate: Fate::Unknown };
-        diary.intend(&[write("1"), write("2"), write("3")]).unwrap();
-        diary.end(&[write("1")], Fate::Committed).unwrap();
-        diary.end(&[write("2")], Fate::Failed).unwrap();
+        for tx in ["1", "2", "3"] {
+            diary.intend(&intent(tx, false)).unwrap();
+        }
+        diary.end("1", Fate::Committed).unwrap();
+        diary.end("2", Fate::Failed).unwrap();
         diary.habit("rollbacks").unwrap();
         let read = Diaries::read(folder.path()).unwrap();
-        let fates: Vec<Fate> = read.writes.iter().map(|write| write.fate).collect();
+        let fates: Vec<Fate> = read.writes().iter().map(|write| write.fate).collect();
         assert_eq!(fates, [Fate::Committed, Fate::Failed, Fate::Unknown]);
         assert_eq!(read.habits["rollbacks"], 1);
+    }
+
+    #[test]
+    fn an_acknowledged_write_may_be_forgotten_only_where_that_was_announced() {
+        let mut diaries = Diaries::default();
+        for (tx, loose) in [("durable", false), ("loose", true)] {
+            diaries.intents.push(intent(tx, loose));
+            diaries.fates.insert(tx.into(), Fate::Committed);
+        }
+        let fates = |promoted| {
+            let writes = diaries.resolved(&HashSet::new(), promoted);
+            writes.iter().map(|write| write.fate).collect::<Vec<_>>()
+        };
+        assert_eq!(fates(0), [Fate::Committed, Fate::Forgotten], "the first is lost");
+        assert_eq!(fates(6), [Fate::Forgotten, Fate::Forgotten], "the standby had neither");
     }
 }

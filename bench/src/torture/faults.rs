@@ -10,12 +10,11 @@ use chapar_testkit::proxy::Proxy;
 use fastrand::Rng;
 use serde::Serialize;
 use sqlx::{Connection, PgConnection};
-use tokio::task::spawn_blocking;
 use tokio_util::sync::CancellationToken;
 
 use super::crew::{Crew, Role};
 use super::plan::Fault;
-use super::site::{Servers, Site};
+use super::site::Site;
 
 /// How often a fault happened, and what it interrupted: counts by what they count.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -60,6 +59,7 @@ pub(super) struct Schedule<'r> {
     pub(super) relays: usize,
     pub(super) consumers: usize,
     pub(super) writers: usize,
+    /// A wrong relay runs in place of ours.
     pub(super) mutant: bool,
     pub(super) stop: &'r CancellationToken,
     pub(super) say: &'r (dyn Fn(&str) + Sync),
@@ -90,15 +90,19 @@ impl Schedule<'_> {
             if fault == Fault::ForeignTransaction {
                 return self.foreign_transaction(dice).await;
             }
-            let line = &self.site.lines[dice.usize(0..self.relays)];
-            let proxy = match fault {
-                Fault::CutBroker
-                | Fault::SlowBroker
-                | Fault::HalfOpenBroker
-                | Fault::LostAckBroker => &line.to_broker,
-                _ => &line.to_database,
+            // A relay's as often as a consumer's.
+            let line = match dice.bool() {
+                true => dice.usize(0..self.relays),
+                false => self.relays + dice.usize(0..self.consumers),
             };
-            self.break_line(fault, proxy, dice).await;
+            let line = &self.site.lines[line];
+            let proxy = match fault.needs_a_broker() {
+                true => line.to_broker.as_ref(),
+                false => Some(&line.to_database),
+            };
+            if let Some(proxy) = proxy {
+                self.break_line(fault, proxy, dice).await;
+            }
             Ok(())
         })
         .await
@@ -127,7 +131,7 @@ impl Schedule<'_> {
     }
 
     /// A wrong relay is tested with faults of relays; other faults would only delay it.
-    fn calm(&self, fault: &Fault) -> u64 {
+    pub(super) fn calm(&self, fault: &Fault) -> u64 {
         match fault {
             Fault::KillRelay | Fault::FreezeRelay => 1,
             _ if self.mutant => 4,
@@ -174,7 +178,7 @@ impl Schedule<'_> {
 
     async fn foreign_transaction(&self, dice: &mut Rng) -> Result<()> {
         let held = dice.u64(1000..4000);
-        let elsewhere = elsewhere(&self.site.store);
+        let elsewhere = elsewhere(&self.site.store());
         // The database may be down at the moment: then there is nothing to hold open.
         let Ok(mut connection) = PgConnection::connect(&elsewhere).await else { return Ok(()) };
         if let Ok(mut tx) = connection.begin().await
@@ -186,7 +190,7 @@ impl Schedule<'_> {
         Ok(())
     }
 
-    async fn pause(&self, milliseconds: u64) {
+    pub(super) async fn pause(&self, milliseconds: u64) {
         tokio::select! {
             () = tokio::time::sleep(Duration::from_millis(milliseconds)) => {}
             () = self.stop.cancelled() => {}
@@ -194,57 +198,7 @@ impl Schedule<'_> {
     }
 }
 
-/// Crashes and restarts of the servers.
-pub(super) async fn servers(
-    servers: &mut Servers,
-    schedule: &Schedule<'_>,
-    faults: &[Fault],
-    mut dice: Rng,
-) -> Result<()> {
-    let mut faults = faults.to_vec();
-    while !faults.is_empty() && !schedule.stop.is_cancelled() {
-        dice.shuffle(&mut faults);
-        for fault in &faults {
-            schedule.pause(dice.u64(2500..6000) * schedule.calm(fault)).await;
-            if schedule.stop.is_cancelled() {
-                break;
-            }
-            (schedule.say)(&format!("{fault}"));
-            let (server, what, count) = match fault {
-                Fault::CrashDatabase => (
-                    &mut servers.database,
-                    "open transactions",
-                    open_transactions(schedule.site).await,
-                ),
-                _ => {
-                    let lines = schedule.site.lines.iter();
-                    let open: usize = lines.map(|line| line.to_broker.connections()).sum();
-                    (&mut servers.broker, "relay connections", open as u64)
-                }
-            };
-            let Some(mut instance) = server.take() else { continue };
-            schedule.tolls.add(*fault, 1, what, count);
-            let down = dice.u64(0..1500);
-            // On threads of their own, so that everything else continues meanwhile.
-            instance = spawn_blocking(move || {
-                instance.kill();
-                instance
-            })
-            .await?;
-            schedule.pause(down).await;
-            let (instance, restarted) = spawn_blocking(move || {
-                let restarted = instance.restart();
-                (instance, restarted)
-            })
-            .await?;
-            *server = Some(instance);
-            restarted?;
-        }
-    }
-    Ok(())
-}
-
-async fn open_transactions(site: &Site) -> u64 {
+pub(super) async fn open_transactions(site: &Site) -> u64 {
     const OPEN: &str = "select count(*) from pg_stat_activity \
          where xact_start is not null and pid <> pg_backend_pid()";
     let Ok(mut connection) = site.connect().await else { return 0 };

@@ -3,27 +3,30 @@
 //!
 //! * [`Options`] says what happens; [`run`] does it and returns a [`Report`].
 //! * [`work`] is what the processes do that are not our relays.
-//! * [`Mutant`]s are wrong relays. A test that does not detect each of them proves nothing.
+//! * [`Mutant`]s are wrong relays and sabotaged databases. A test that does not detect each of them proves nothing.
 //!
 //! `kill -9` is the crash of a process, not a power cut.
 
 mod consumer;
 mod crew;
+mod deploys;
 mod diary;
+mod drain;
 mod faults;
 mod mutants;
+mod operators;
+mod outages;
 mod plan;
 mod reader;
 mod report;
 mod site;
 mod worker;
+mod world;
 mod writer;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use chapar_testkit::history::{Fate, History, Judgement};
 use fastrand::Rng;
 use tokio_util::sync::CancellationToken;
 
@@ -34,15 +37,15 @@ pub use self::report::{Report, Verdict};
 pub use self::worker::{Worker, work};
 
 use self::crew::{Crew, Role};
+use self::drain::{Judged, drain, watch};
 use self::faults::{Schedule, Tolls};
-use self::reader::BrokerReader;
-use self::site::Site;
+use self::operators::{Acts, Desk};
+use self::reader::LogReader;
+use self::site::{Carrier, Site};
 
 const RELAYS: usize = 2;
 const CONSUMERS: usize = 2;
 const WRITERS: usize = 3;
-/// How long everything may take to arrive after the last fault.
-const DRAIN: Duration = Duration::from_secs(90);
 
 /// Runs it. `stop` ends it early, and the history so far is checked.
 pub async fn run(
@@ -51,13 +54,16 @@ pub async fn run(
     say: &(dyn Fn(&str) + Sync),
 ) -> Result<Report> {
     say("preparing the servers");
-    let (site, mut servers) = Site::prepare(options, RELAYS).await?;
+    let (site, mut servers) = Site::prepare(options, RELAYS + CONSUMERS).await?;
     let crew = Crew::new(&options.program, site.folder())?;
     if let Some(mutant) = options.mutant {
         mutant.prepare(&mut site.connect().await?).await?;
     }
-    hire(&crew, &site, options)?;
-    let broker = BrokerReader::start(&site.transport, &site.run);
+    let acts = Acts::default();
+    let desk = Desk::new(options.program.clone(), &site, &acts)?;
+    let hiring = Hiring { site: &site, options };
+    hiring.hire(&crew)?;
+    let log = LogReader::start(&site);
     let tolls = Tolls::default();
     let over = stop.child_token();
     let began = Instant::now();
@@ -68,11 +74,11 @@ pub async fn run(
         relays: RELAYS,
         consumers: CONSUMERS,
         writers: WRITERS,
-        mutant: options.mutant.is_some(),
+        mutant: options.mutant.is_some_and(Mutant::is_a_relay),
         stop: &over,
         say,
     };
-    let lots = Lots::of(options);
+    let lots = Lots::of(options, site.carrier);
     let mut dice = Rng::with_seed(options.seed);
     let mut fork = || dice.fork();
     let timer = async {
@@ -80,18 +86,31 @@ pub async fn run(
         tokio::select! {
             () = tokio::time::sleep(time) => {}
             () = over.cancelled() => {}
-            caught = watch(&site, &broker, say), if options.until_violation => caught?,
+            caught = watch(&site, &log, &acts, say), if options.until_violation => caught?,
         }
         over.cancel();
         anyhow::Ok(())
     };
+    let (deploying, operating) = (fork(), fork());
     // The schedule ends before the drain begins, and with every server up.
     let happened = tokio::try_join!(
         timer,
         schedule.processes(&lots.relays, fork()),
         schedule.processes(&lots.others, fork()),
         schedule.lines(&lots.lines, fork()),
-        faults::servers(&mut servers, &schedule, &lots.servers, fork()),
+        outages::happen(&mut servers, &schedule, &desk, &lots.servers, fork()),
+        async {
+            match lots.deploys {
+                true => deploys::happen(&schedule, &hiring, &acts, deploying).await,
+                false => Ok(()),
+            }
+        },
+        async {
+            match lots.operators {
+                true => desk.work(&schedule, &crew, operating).await,
+                false => Ok(()),
+            }
+        },
         tend(&crew, &over),
     );
     happened?;
@@ -99,15 +118,32 @@ pub async fn run(
     site.lines.iter().for_each(site::Line::heal);
     say("healed: the writers stop, the rest arrives");
     site::blocking(|| crew.dismiss(Role::Writer, Duration::from_secs(15)));
-    let (judged, drained_after) = drain(&site, &crew, &broker, options, &stop).await?;
-    if drained_after.is_none() && !options.until_violation {
+    let ended = drain(&site, &crew, &log, &acts, options, &stop).await?;
+    if ended.1.is_none() && !options.until_violation {
         say(&crew.last_words(3));
+    }
+    if options.hold && !ended.0.judgement.holds() {
+        say(&format!("violated: {}", ended.0.judgement.examples.join("; ")));
+        let folder = site.folder().display();
+        say(&format!("held until Ctrl-C: {} {} {folder}", site.store(), site.transport));
+        stop.cancelled().await;
     }
     let restarts = crew.restarts();
     site::blocking(|| crew.dismiss(Role::Consumer, Duration::from_secs(10)));
     site::blocking(|| crew.dismiss(Role::Relay, Duration::from_secs(10)));
-    let Judged { judgement, so_far, habits, unknown, unknown_committed, acknowledged, parked } =
-        judged;
+    sum_up(options, &site, &stop, &tolls, &lots, (seconds, restarts), ended)
+}
+
+fn sum_up(
+    options: &Options,
+    site: &Site,
+    stop: &CancellationToken,
+    tolls: &Tolls,
+    lots: &Lots,
+    (seconds, restarts): (f64, u32),
+    (judged, drained_after): (Judged, Option<f64>),
+) -> Result<Report> {
+    let Judged { judgement, so_far, habits, unknown, unknown_committed, parked } = judged;
     for fault in options.faults.iter().filter(|fault| fault.is_a_habit()) {
         let count = habits.get(fault.name()).copied().unwrap_or(0);
         tolls.add(*fault, count, "transactions", count);
@@ -121,76 +157,99 @@ pub async fn run(
         false if stop.is_cancelled() && so_far.holds() => Verdict::Interrupted,
         false => Verdict::Violated,
     };
-    let impossible =
-        |fault: &&Fault| fault.needs_private_servers() && !lots.servers.contains(fault);
     Ok(Report {
         seed: options.seed,
+        transport: options.transport.clone(),
         mutant: options.mutant.map(Mutant::name),
         seconds,
-        acknowledged,
+        acknowledged: judgement.acknowledged,
+        acknowledged_per_second: judgement.acknowledged as f64 / seconds,
         unknown,
         unknown_committed,
+        forgotten: judgement.forgotten,
         lost: judgement.lost,
         phantom: judgement.phantom,
         applied_twice: judgement.applied_twice,
         out_of_order: judgement.out_of_order,
         unparked_followers: judgement.unparked_followers,
+        wrongly_boxed: judgement.wrongly_boxed,
+        resurrected: judgement.resurrected,
         duplicates_removed: removed + judgement.duplicates as u64,
         parked,
         restarts,
         drained_after,
         faults: tolls.take(),
-        left_out: options.faults.iter().filter(impossible).map(|fault| fault.name()).collect(),
+        left_out: lots.impossible.iter().map(|fault| fault.name()).collect(),
         verdict,
         examples: judgement.examples,
     })
 }
 
-fn hire(crew: &Crew, site: &Site, options: &Options) -> Result<()> {
-    let worker = |task: &[&str], store: &str, transport: &str, index: usize| -> Vec<String> {
-        let folder = site.folder().display().to_string();
-        let (index, seed) = (index.to_string(), (options.seed ^ index as u64).to_string());
+/// What the processes of a run are started with.
+struct Hiring<'r> {
+    site: &'r Site,
+    options: &'r Options,
+}
+
+impl Hiring<'_> {
+    fn hire(&self, crew: &Crew) -> Result<()> {
+        let Hiring { site, options } = self;
+        for index in 0..CONSUMERS {
+            crew.hire(Role::Consumer, index, self.consumer(index, 1, false))?;
+        }
+        for (index, line) in site.lines[..RELAYS].iter().enumerate() {
+            let args = match options.mutant {
+                Some(mutant) if mutant.is_a_relay() => {
+                    self.worker(&["mutant", mutant.name()], line, index)
+                }
+                _ => self.relay(line),
+            };
+            crew.hire(Role::Relay, index, args)?;
+        }
+        let habits = options.faults.iter().filter(|fault| fault.is_a_habit());
+        let habits: Vec<&str> = habits.map(|fault| fault.name()).collect();
+        let habits = if habits.is_empty() { "none".to_owned() } else { habits.join(",") };
+        let rate = (options.rate / WRITERS as f64).to_string();
+        for index in 0..WRITERS {
+            let mut task = vec!["writer", "--habits", &habits, "--rate", &rate];
+            // A wrong relay can publish, but cannot complete drafts from SQL.
+            let sealed = options.mutant.is_some_and(Mutant::is_a_relay);
+            task.extend(sealed.then_some("--sealed"));
+            crew.hire(Role::Writer, index, self.worker(&task, &site.calm, index))?;
+        }
+        Ok(())
+    }
+
+    fn consumer(&self, index: usize, version: u32, newcomer: bool) -> Vec<String> {
+        let version = version.to_string();
+        let mut task = vec!["consumer", "--release", &version];
+        task.extend(newcomer.then_some("--newcomer"));
+        self.worker(&task, &self.site.lines[RELAYS + index], index)
+    }
+
+    fn relay(&self, line: &site::Line) -> Vec<String> {
+        let mut args = vec!["relay", "--store", &line.store, "--transport", &line.transport];
+        args.extend(["--profile", world::SYSTEM, "--listen", "127.0.0.1:0"]);
+        args.extend(world::TOPICS.iter().flat_map(|topic| ["--stamp", topic]));
+        args.into_iter().map(str::to_owned).collect()
+    }
+
+    fn worker(&self, task: &[&str], line: &site::Line, index: usize) -> Vec<String> {
+        let folder = self.site.folder().display().to_string();
+        let seed = (self.options.seed ^ index as u64).to_string();
+        let index = index.to_string();
         let common = [
-            ["--store", store],
-            ["--transport", transport],
+            ["--store", &line.store],
+            ["--transport", &line.transport],
             ["--folder", &folder],
-            ["--run", &site.run],
+            ["--run", &self.site.run],
             ["--index", &index],
             ["--seed", &seed],
             ["--life", "{life}"],
         ];
         let all = ["torture-worker"].iter().chain(task).chain(common.iter().flatten());
         all.map(|arg| (*arg).to_owned()).collect()
-    };
-    for index in 0..CONSUMERS {
-        let args = worker(&["consumer"], &site.store, &site.transport, index);
-        crew.hire(Role::Consumer, index, args)?;
     }
-    for (index, line) in site.lines.iter().enumerate() {
-        let args = match options.mutant {
-            Some(mutant) => worker(&["mutant", mutant.name()], &line.store, &line.transport, index),
-            None => {
-                let relay = ["relay", "--store", &line.store, "--transport", &line.transport];
-                let rest = ["--profile", site::SYSTEM, "--listen", "127.0.0.1:0"];
-                relay.iter().chain(&rest).map(|arg| (*arg).to_owned()).collect()
-            }
-        };
-        crew.hire(Role::Relay, index, args)?;
-    }
-    let habits: Vec<&str> = options
-        .faults
-        .iter()
-        .filter(|fault| fault.is_a_habit())
-        .map(|fault| fault.name())
-        .collect();
-    let habits = if habits.is_empty() { "none".to_owned() } else { habits.join(",") };
-    for index in 0..WRITERS {
-        let mut task = vec!["writer", "--habits", &habits];
-        // A wrong relay can publish, but cannot complete drafts from SQL.
-        task.extend(options.mutant.map(|_| "--sealed"));
-        crew.hire(Role::Writer, index, worker(&task, &site.store, &site.transport, index))?;
-    }
-    Ok(())
 }
 
 /// The faults of one lot take turns; lots run concurrently.
@@ -200,20 +259,33 @@ struct Lots {
     relays: Vec<Fault>,
     others: Vec<Fault>,
     lines: Vec<Fault>,
+    deploys: bool,
+    operators: bool,
+    /// What was asked for and cannot happen here.
+    impossible: Vec<Fault>,
 }
 
 impl Lots {
-    fn of(options: &Options) -> Self {
+    fn of(options: &Options, carrier: Carrier) -> Self {
         let mut lots = Lots::default();
+        let ours = ["nats", "kafka"].contains(&options.transport.as_str());
         for fault in options.faults.iter().copied().filter(|fault| !fault.is_a_habit()) {
             match fault {
-                Fault::CrashDatabase if options.store.is_some() => {}
-                Fault::RestartBroker if options.transport.is_some() => {}
-                Fault::CrashDatabase | Fault::RestartBroker => lots.servers.push(fault),
+                _ if fault.breaks_the_database() && options.store.is_some() => {
+                    lots.impossible.push(fault);
+                }
+                Fault::RestartBroker if !ours => lots.impossible.push(fault),
+                _ if fault.needs_a_broker() && carrier == Carrier::Sql => {
+                    lots.impossible.push(fault);
+                }
+                _ if fault.breaks_the_database() => lots.servers.push(fault),
+                Fault::RestartBroker => lots.servers.push(fault),
                 Fault::KillRelay | Fault::FreezeRelay => lots.relays.push(fault),
                 Fault::KillConsumer | Fault::KillWriter | Fault::FreezeConsumer => {
                     lots.others.push(fault);
                 }
+                Fault::Deploys => lots.deploys = true,
+                Fault::Operators => lots.operators = true,
                 _ => lots.lines.push(fault),
             }
         }
@@ -228,92 +300,4 @@ async fn tend(crew: &Crew, over: &CancellationToken) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     Ok(())
-}
-
-/// Ends at the first violation that cannot be repaired by time.
-async fn watch(site: &Site, broker: &BrokerReader, say: &(dyn Fn(&str) + Sync)) -> Result<()> {
-    loop {
-        tokio::time::sleep(Duration::from_millis(500)).await;
-        // The database may be down on purpose.
-        let Ok(mut connection) = site.connect().await else { continue };
-        let Ok((history, _)) = reader::history(site, broker, &mut connection).await else {
-            continue;
-        };
-        let judgement = history.judge_so_far();
-        if let Some(example) = judgement.examples.first() {
-            say(&format!("caught: {example}"));
-            return Ok(());
-        }
-    }
-}
-
-struct Judged {
-    judgement: Judgement,
-    /// What is broken, whatever may still arrive.
-    so_far: Judgement,
-    habits: BTreeMap<String, u64>,
-    acknowledged: usize,
-    unknown: usize,
-    unknown_committed: usize,
-    parked: usize,
-}
-
-/// Waits until everything has arrived, and checks it; also if it has not by the deadline.
-async fn drain(
-    site: &Site,
-    crew: &Crew,
-    broker: &BrokerReader,
-    options: &Options,
-    stop: &CancellationToken,
-) -> Result<(Judged, Option<f64>)> {
-    let began = Instant::now();
-    loop {
-        crew.tend()?;
-        let mut judged = judge(site, broker).await?;
-        let arrived = judged.judgement.lost == 0;
-        if arrived || stop.is_cancelled() || began.elapsed() > DRAIN {
-            let after = began.elapsed().as_secs_f64();
-            return Ok((judged, arrived.then_some(after)));
-        }
-        // Whether an overtaken event is lost or only late shows within moments.
-        let told = judged.so_far.lost == 0 || began.elapsed() > Duration::from_secs(3);
-        if options.until_violation && !judged.so_far.holds() && told {
-            // Events still in flight do not count as lost.
-            judged.judgement = judged.so_far.clone();
-            return Ok((judged, None));
-        }
-        tokio::time::sleep(Duration::from_millis(250)).await;
-    }
-}
-
-/// Checks the history as it is now. The writers have ended, so the database knows the outcome of every write.
-async fn judge(site: &Site, broker: &BrokerReader) -> Result<Judged> {
-    let mut connection = site.connect().await?;
-    let (mut history, habits) = reader::history(site, broker, &mut connection).await?;
-    let committed = reader::committed(&mut connection).await?;
-    let so_far = history.judge_so_far();
-    let said = history.judge();
-    let unknown_committed = resolve(&mut history, &committed);
-    Ok(Judged {
-        judgement: history.judge(),
-        so_far,
-        habits,
-        acknowledged: said.acknowledged,
-        unknown: said.unknown,
-        unknown_committed,
-        parked: history.boxed.values().map(BTreeSet::len).sum(),
-    })
-}
-
-/// Replaces unknown outcomes by what the database has; returns how many of those committed.
-fn resolve(history: &mut History, committed: &BTreeSet<String>) -> usize {
-    let mut count = 0;
-    for write in history.writes.iter_mut().filter(|write| write.fate == Fate::Unknown) {
-        write.fate = match committed.contains(&write.id) {
-            true => Fate::Committed,
-            false => Fate::Failed,
-        };
-        count += usize::from(write.fate == Fate::Committed);
-    }
-    count
 }

@@ -14,18 +14,22 @@ pub struct Options {
     pub program: PathBuf,
     /// A PostgreSQL database for this run alone; a private server if there is none.
     pub store: Option<String>,
-    /// A NATS server; a private one if there is none.
-    pub transport: Option<String>,
+    /// `sql:`, `nats` or `kafka` for the log in the database or a private broker, or the URL of a NATS server.
+    pub transport: String,
     /// How long faults happen, in seconds.
     pub seconds: f64,
     /// Makes the same schedule again.
     pub seed: u64,
+    /// How many events all writers together write per second, as far as the machine can.
+    pub rate: f64,
     /// What happens.
     pub faults: BTreeSet<Fault>,
-    /// A wrong relay in place of ours.
+    /// A wrong relay in place of ours, or a sabotaged database.
     pub mutant: Option<Mutant>,
     /// Stop as soon as a guarantee is broken for good.
     pub until_violation: bool,
+    /// Keep the servers and processes of a violated run until it is interrupted, to look at what they hold.
+    pub hold: bool,
 }
 
 macro_rules! faults {
@@ -63,19 +67,25 @@ faults! {
     FreezeConsumer = "freeze-consumer",
     /// `kill -9` of the database server.
     CrashDatabase = "crash-database",
+    /// `kill -9` of the database server, which is back in less than a second.
+    QuickCrash = "quick-crash",
+    /// `kill -9` of one backend: the server ends all others and recovers by itself.
+    KillBackend = "kill-backend",
+    /// The database server is lost, and a standby that lags behind is promoted; once in a run.
+    PromoteStandby = "promote-standby",
     /// `kill -9` of the broker.
     RestartBroker = "restart-broker",
-    /// The connections of a relay to the broker break.
+    /// The connections of a relay or a consumer to the broker break.
     CutBroker = "cut-broker",
-    /// The network between a relay and the broker is slow.
+    /// The network between a relay or a consumer and the broker is slow.
     SlowBroker = "slow-broker",
     /// Nothing passes to or from the broker, over connections that stay open.
     HalfOpenBroker = "half-open-broker",
     /// The broker's acknowledgements do not arrive.
     LostAckBroker = "lost-ack-broker",
-    /// The connections of a relay to the database break.
+    /// The connections of a relay or a consumer to the database break.
     CutDatabase = "cut-database",
-    /// The network between a relay and the database is slow.
+    /// The network between a relay or a consumer and the database is slow.
     SlowDatabase = "slow-database",
     /// Nothing passes to or from the database, over connections that stay open.
     HalfOpenDatabase = "half-open-database",
@@ -83,23 +93,65 @@ faults! {
     LostAckDatabase = "lost-ack-database",
     /// A transaction that writes stays open in another database of the cluster.
     ForeignTransaction = "foreign-transaction",
+    /// The database takes no writes for a moment.
+    ReadOnly = "read-only",
+    /// The default isolation level of the database is repeatable read, later serializable.
+    Isolation = "isolation",
+    /// Consumers join and leave, and a new version that reads another topic is rolled out.
+    Deploys = "deploys",
+    /// Operators seek, replay, edit, delete, drop, release, republish, pause, and move a tenant.
+    Operators = "operators",
     /// Writers keep transactions open, before and after they lock their keys.
     LongTransactions = "long-transactions",
     /// Writers roll back.
     Rollbacks = "rollbacks",
     /// Writers lock two keys in either order, one after the other.
     LockOrderRaces = "lock-order-races",
+    /// Writers commit without waiting for the disk.
+    AsyncCommits = "async-commits",
+    /// Writers append rows of 250 kB among small ones.
+    LargeRows = "large-rows",
+    /// Writers append what breaks rules, cannot be read, or is too long.
+    HostileRows = "hostile-rows",
 }
 
 impl Fault {
     /// Faults that writers cause themselves, all the time.
     pub fn is_a_habit(self) -> bool {
-        matches!(self, Fault::LongTransactions | Fault::Rollbacks | Fault::LockOrderRaces)
+        matches!(
+            self,
+            Fault::LongTransactions
+                | Fault::Rollbacks
+                | Fault::LockOrderRaces
+                | Fault::AsyncCommits
+                | Fault::LargeRows
+                | Fault::HostileRows
+        )
     }
 
-    /// Whether it needs private servers.
-    pub fn needs_private_servers(self) -> bool {
-        matches!(self, Fault::CrashDatabase | Fault::RestartBroker)
+    /// Whether it breaks the database server, which must be ours then.
+    pub(super) fn breaks_the_database(self) -> bool {
+        matches!(
+            self,
+            Fault::CrashDatabase
+                | Fault::QuickCrash
+                | Fault::KillBackend
+                | Fault::PromoteStandby
+                | Fault::ReadOnly
+                | Fault::Isolation
+        )
+    }
+
+    /// Whether it concerns the way to a broker.
+    pub(super) fn needs_a_broker(self) -> bool {
+        matches!(
+            self,
+            Fault::RestartBroker
+                | Fault::CutBroker
+                | Fault::SlowBroker
+                | Fault::HalfOpenBroker
+                | Fault::LostAckBroker
+        )
     }
 
     /// Reads `all`, `none`, or names with commas between.

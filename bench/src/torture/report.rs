@@ -11,26 +11,37 @@ use super::faults::Toll;
 pub struct Report {
     /// Makes the same schedule again.
     pub seed: u64,
-    /// The wrong relay that ran in place of ours.
+    /// What carried the events.
+    pub transport: String,
+    /// The wrong relay that ran in place of ours, or the sabotage.
     pub mutant: Option<&'static str>,
     /// How long faults happened.
     pub seconds: f64,
     /// Writes whose commit was acknowledged.
     pub acknowledged: usize,
+    /// The same per second, over the time in which faults happened.
+    pub acknowledged_per_second: f64,
     /// Writes whose writer does not know their outcome; it is read from the database afterwards.
     pub unknown: usize,
     /// Of those, how many the database has.
     pub unknown_committed: usize,
+    /// Acknowledged, and forgotten by the database where that is allowed: an asynchronous commit before a crash, or what a
+    /// promoted standby had not received.
+    pub forgotten: usize,
     /// Committed, but missing at the broker or at a consumer.
     pub lost: usize,
     /// Published or applied, but not committed.
     pub phantom: usize,
-    /// Applications beyond the first.
+    /// Applications beyond the first that no seek explains.
     pub applied_twice: usize,
     /// Behind a later one of their key, at the broker or in a list.
     pub out_of_order: usize,
     /// Applied although an earlier event of their key is parked or a dead letter.
     pub unparked_followers: usize,
+    /// Healthy events that were refused or became dead letters.
+    pub wrongly_boxed: usize,
+    /// Applied or published after an operator had given them up.
+    pub resurrected: usize,
     /// Duplicates at the broker that consumers removed, and redeliveries.
     pub duplicates_removed: u64,
     /// Dead letters and parked writes of the consumer that cannot apply them.

@@ -3,15 +3,18 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use anyhow::{Context, Result};
-use chapar::{Chapar, Producer, Profile, Store, StoreOptions};
-use chapar_core::dialect::Melmastoon;
+use anyhow::Result;
+use chapar::{Chapar, Producer, SqlTransport, Store, StoreOptions, Transport};
+use chapar_core::dialect::MetadataJson;
+use chapar_transports::OpenOptions;
 use chapar_transports::nats::{Nats, NatsOptions};
 use tokio_util::sync::CancellationToken;
 
+use super::consumer::Release;
 use super::mutants::{self, Mutant};
-use super::plan::Fault;
-use super::site::SYSTEM;
+use super::site::moved_tenants;
+use super::world::SYSTEM;
+use super::writer::Manner;
 use super::{consumer, writer};
 
 /// A process of a run.
@@ -46,16 +49,9 @@ pub struct Worker {
 #[derive(Debug, Clone, clap::Subcommand)]
 enum Task {
     /// Commits business rows and events.
-    Writer {
-        /// What it does beside short transactions.
-        #[arg(long, default_value = "none")]
-        habits: String,
-        /// Appends through the library alone, so that every row is a whole message.
-        #[arg(long)]
-        sealed: bool,
-    },
+    Writer(Manner),
     /// Applies events.
-    Consumer,
+    Consumer(Release),
     /// Relays wrongly.
     Mutant { name: Mutant },
 }
@@ -63,11 +59,8 @@ enum Task {
 /// Runs a process of a run until it is asked to end.
 pub async fn work(worker: Worker, stop: CancellationToken) -> Result<()> {
     match worker.task.clone() {
-        Task::Writer { habits, sealed } => {
-            let habits = Fault::list(&habits).map_err(anyhow::Error::msg)?;
-            writer::run(worker, habits, sealed, stop).await
-        }
-        Task::Consumer => consumer::run(worker, stop).await,
+        Task::Writer(manner) => writer::run(worker, manner, stop).await,
+        Task::Consumer(release) => consumer::run(worker, release, stop).await,
         Task::Mutant { name } => mutants::run(name, worker, stop).await,
     }
 }
@@ -79,11 +72,23 @@ impl Worker {
 
     pub(super) async fn backbone(&self) -> Result<Chapar> {
         let store = Store::open(&self.store, &StoreOptions::default()).await?;
-        let profile = Profile::builtin(SYSTEM).context("the profile is built in")?;
+        let profile = chapar_testkit::profile(SYSTEM);
         let producer = Producer { service: "torture".into(), ..Producer::default() };
-        Ok(Chapar::builder(store, profile, Arc::new(Melmastoon)).producer(producer).build())
+        Ok(Chapar::builder(store, profile, Arc::new(MetadataJson)).producer(producer).build())
     }
 
+    pub(super) async fn transport(&self, kind: &str, store: &Store) -> Result<Arc<dyn Transport>> {
+        let owner = self.owner(kind);
+        if self.transport == "sql:" {
+            return Ok(Arc::new(SqlTransport::new(store.clone(), &owner)));
+        }
+        let nats =
+            NatsOptions { own_partitions: moved_tenants(&self.folder), ..NatsOptions::default() };
+        let options = OpenOptions { owner, system: SYSTEM.into(), nats };
+        Ok(chapar_transports::open(&self.transport, options).await?)
+    }
+
+    /// NATS, which is what wrong relays publish to.
     pub(super) async fn broker(&self, kind: &str) -> Result<Nats> {
         let options = NatsOptions {
             owner: self.owner(kind),

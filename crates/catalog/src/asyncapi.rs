@@ -1,5 +1,7 @@
 //! The catalog as an AsyncAPI 3 document.
 
+mod example;
+
 use chapar_core::catalog::{Encoding, Event};
 use serde_json::{Map, Value, json};
 
@@ -93,8 +95,8 @@ fn message(loaded: &Loaded, event: &Event) -> Value {
         (Encoding::Json, Some(schema)) => {
             message["payload"] = payload(loaded, schema.inlined());
             message["x-schema-uri"] = json!(schema.uri());
-            let examples =
-                schema.examples().iter().map(|example| example_of(loaded, event, example));
+            let examples = schema.examples().iter().enumerate();
+            let examples = examples.map(|(n, payload)| example::message(loaded, event, n, payload));
             message["examples"] = examples.map(|example| json!({ "payload": example })).collect();
         }
         (Encoding::Json, None) => {}
@@ -119,29 +121,6 @@ fn payload(loaded: &Loaded, schema: Value) -> Value {
             { "type": "object", "properties": { "payload": schema } },
         ],
     })
-}
-
-/// The envelope's own example around a payload, as far as the envelope has these fields.
-fn example_of(loaded: &Loaded, event: &Event, payload: &Value) -> Value {
-    let envelope = loaded.envelope.as_ref().and_then(|envelope| envelope.examples().first());
-    let Some(Value::Object(envelope)) = envelope else { return payload.clone() };
-    let subject = event.subject.as_str();
-    let mut example = envelope.clone();
-    let facts = [
-        ("eventType", json!(event.subject.event_type())),
-        ("eventVersion", json!(event.subject.version())),
-        ("schemaUri", json!(loaded.schema_uri(subject))),
-        ("payload", payload.clone()),
-    ];
-    for (field, value) in facts {
-        if let Some(known) = example.get_mut(field) {
-            *known = value;
-        }
-    }
-    if let Some(class) = example.get_mut("metadata").and_then(|m| m.get_mut("retentionClass")) {
-        *class = json!(event.retention);
-    }
-    Value::Object(example)
 }
 
 fn content_type(protobuf: bool) -> &'static str {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use base64::prelude::{BASE64_STANDARD, Engine};
-use chapar_core::bundle::{Bundle, Contract, DualPublish};
+use chapar_core::bundle::{Bundle, Contract, DualPublish, EnvelopeSchema};
 use chapar_core::catalog::{Encoding, PayloadStyle};
 use prost_reflect::{FileDescriptor, MessageDescriptor};
 use sha2::{Digest, Sha256};
@@ -35,6 +35,7 @@ pub fn bundle(loaded: &Loaded) -> Bundle {
                 format!("since {}, read {} instead", deprecated.since, deprecated.replaced_by)
             }),
             message,
+            key: Some(event.key.clone().unwrap_or_else(|| "none".to_owned())),
             dual_publish: event.dual_publish.as_ref().and_then(|dual| {
                 let subject = catalog.before(event)?.subject.to_string();
                 Some(DualPublish { subject, convert: dual.convert.clone() })
@@ -51,6 +52,11 @@ pub fn bundle(loaded: &Loaded) -> Bundle {
         format: Bundle::FORMAT,
         system: catalog.profile.name.clone(),
         version: catalog.system.version.clone(),
+        key_template: Some(catalog.profile.key_template.as_str().to_owned()),
+        envelope: loaded
+            .envelope
+            .as_ref()
+            .map(|schema| EnvelopeSchema { uri: schema.uri(), schema: schema.text.clone() }),
         contracts,
     }
 }

@@ -8,7 +8,7 @@ use chapar_core::catalog::{ConsumerContract, Encoding, Mistake, Place, Reads, Ru
 use prost_reflect::DynamicMessage;
 use serde_json::Value;
 
-use self::promise::{Promise, in_message, in_schema};
+use self::promise::{Promise, in_message, in_schema, listed};
 use crate::Loaded;
 use crate::load::{LoadError, MAX_FILE, files, shown, text};
 use crate::schema::{MAX_SCHEMA, syntax};
@@ -98,6 +98,21 @@ impl Loaded {
                 _ => continue,
             };
             add(pointer, reason.to_owned(), showing(pointer));
+        }
+        for (pointer, handled) in &reads.values {
+            let Some(schema) = schema else { continue };
+            let reason = match listed(&schema.value, pointer) {
+                None => "of which it handles some values, and its schema allows any".to_owned(),
+                Some(allowed) => {
+                    let new: Vec<String> =
+                        allowed.into_iter().filter(|value| !handled.contains(value)).collect();
+                    if new.is_empty() {
+                        continue;
+                    }
+                    format!("and does not handle {}, which its schema allows", new.join(", "))
+                }
+            };
+            add(pointer, reason, showing(pointer));
         }
         for file in &reads.examples {
             let Some(payload) = self.examples.get(file) else { continue };

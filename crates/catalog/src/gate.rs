@@ -2,6 +2,8 @@
 //!
 //! The caller supplies both states.
 
+mod changelog;
+mod identity;
 mod released;
 mod steps;
 
@@ -15,6 +17,7 @@ use chapar_core::catalog::{Catalog, Encoding, Event, Kind, Place, Rule};
 use serde::Serialize;
 use serde_json::Value;
 
+pub use self::changelog::CHANGELOG;
 pub use self::released::{BundleError, Released};
 use self::released::{Contract, path_of};
 use crate::Loaded;
@@ -24,7 +27,7 @@ pub type ProtoFiles = BTreeMap<String, Vec<u8>>;
 
 /// One change, and its consequence for readers or writers.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Finding {
+pub struct GateFinding {
     /// The id of the rule.
     pub rule: String,
     /// Its severity for the verdict.
@@ -50,7 +53,7 @@ pub struct Gate {
     /// The worst of the findings.
     pub verdict: Verdict,
     /// The worst first.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<GateFinding>,
 }
 
 impl Gate {
@@ -67,6 +70,8 @@ impl Gate {
                 None => work.removed(subject, contract),
             }
         }
+        work.envelope();
+        work.key_template();
         work.bumps();
         work.accepted_versions();
         work.consumers();
@@ -110,16 +115,28 @@ impl Gate {
         let mut findings = self.findings;
         for found in report.findings {
             let name = found.pointer.rsplit(':').next().unwrap_or_default();
+            // A message, or a field of one.
+            let inside = |message: &str| {
+                name.strip_prefix(message)
+                    .is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+            };
             let event = catalog.events().find(
-                |event| matches!(&event.encoding, Encoding::Protobuf(message) if message == name),
+                |event| matches!(&event.encoding, Encoding::Protobuf(message) if inside(message)),
             );
+            // Readers of other contexts keep the released constraints for as long as they like.
+            let severity = match event {
+                Some(event) if found.rule == proto::WIDENED && event.kind == Kind::Integration => {
+                    Severity::Breaking
+                }
+                _ => found.severity,
+            };
             let next = event.map_or_else(steps::shared, |event| {
                 let version = event.subject.version();
                 steps::bump(catalog, event, version.saturating_add(1))
             });
-            findings.push(Finding {
+            findings.push(GateFinding {
                 rule: found.rule,
-                severity: found.severity,
+                severity,
                 subject: event.map(|event| event.subject.to_string()).unwrap_or_default(),
                 pointer: found.pointer,
                 reason: found.reason,
@@ -136,9 +153,9 @@ impl Gate {
         self.verdict == Verdict::Compatible
     }
 
-    fn of(mut findings: Vec<Finding>) -> Gate {
+    fn of(mut findings: Vec<GateFinding>) -> Gate {
         findings.sort_by(|a, b| {
-            let key = |f: &Finding| (f.subject.clone(), f.pointer.clone(), f.rule.clone());
+            let key = |f: &GateFinding| (f.subject.clone(), f.pointer.clone(), f.rule.clone());
             b.severity.cmp(&a.severity).then_with(|| key(a).cmp(&key(b)))
         });
         let verdicts = findings.iter().map(|finding| match finding.severity {
@@ -160,7 +177,7 @@ struct Work<'a> {
     old: &'a Released,
     new: &'a Loaded,
     audited: &'a BTreeSet<String>,
-    findings: Vec<Finding>,
+    findings: Vec<GateFinding>,
 }
 
 impl Work<'_> {
@@ -171,7 +188,7 @@ impl Work<'_> {
         reason: String,
         next: Vec<String>,
     ) {
-        self.findings.push(Finding {
+        self.findings.push(GateFinding {
             rule: rule.to_owned(),
             severity,
             subject: subject.to_owned(),
@@ -214,7 +231,8 @@ impl Work<'_> {
             ];
             self.add(("kind-weakened", Severity::Breaking), at, reason, next);
         }
-        if event.encoding == Encoding::Json {
+        self.identity(old, event);
+        if event.encoding == Encoding::Json && old.message.is_none() {
             self.schema(old, event);
         }
     }
@@ -259,7 +277,9 @@ impl Work<'_> {
         let kind =
             if strict { chapar_compat::Kind::Integration } else { chapar_compat::Kind::Domain };
         let audited = self.audited.contains(event.subject.as_str());
-        Ok(chapar_compat::diff(&Request::new(&before, &now).kind(kind).audited(audited)))
+        let request = Request::new(&before, &now).kind(kind).audited(audited);
+        let request = request.widened_enums(self.new.catalog.system.widened_enums);
+        Ok(chapar_compat::diff(&request))
     }
 
     fn changed(&mut self, report: Report, event: &Event) {
@@ -278,7 +298,7 @@ impl Work<'_> {
                 Severity::Unknown => (found.reason, steps::undecided(next)),
                 Severity::Note => (found.reason, steps::note(&found.rule)),
             };
-            self.findings.push(Finding {
+            self.findings.push(GateFinding {
                 rule: found.rule,
                 severity: found.severity,
                 subject: event.subject.to_string(),
@@ -393,7 +413,7 @@ impl Work<'_> {
     /// The fields that consumers read must still be there, whichever service changed them.
     fn consumers(&mut self) {
         for breach in self.new.breaches() {
-            self.findings.push(Finding {
+            self.findings.push(GateFinding {
                 rule: "consumer-contract".to_owned(),
                 severity: Severity::Breaking,
                 reason: breach.message(),
@@ -421,7 +441,7 @@ impl Work<'_> {
     /// A catalog with mistakes may hide what the rules above look for.
     fn mistakes(&mut self) {
         for mistake in &self.new.mistakes {
-            let said = |finding: &Finding| finding.place.as_ref() == Some(&mistake.place);
+            let said = |finding: &GateFinding| finding.place.as_ref() == Some(&mistake.place);
             if mistake.rule == Rule::AcceptedVersion && self.findings.iter().any(said) {
                 continue;
             }

@@ -77,7 +77,7 @@ pub fn load(folder: &Path) -> Result<Loaded, LoadError> {
         Ok(source) => {
             let (system, found) = System::read(&source);
             mistakes.extend(found);
-            let profile = profile(folder, &system, &source, &mut mistakes);
+            let profile = profile(folder, &system, &mut mistakes);
             (system, profile)
         }
         Err(mistake) => {
@@ -87,7 +87,7 @@ pub fn load(folder: &Path) -> Result<Loaded, LoadError> {
     };
     // Without a valid profile the most general rules apply, so that other mistakes are still found.
     let known = profile.is_some();
-    let profile = profile.or_else(|| Profile::builtin("invoicing")).expect("a preset");
+    let profile = profile.unwrap_or_default();
 
     let mut sources = Vec::new();
     for path in files(&folder.join("catalog"), "toml", 1)? {
@@ -181,29 +181,8 @@ fn read_schema(
     }
 }
 
-/// A preset by its name, or a file next to the catalog.
-fn profile(
-    folder: &Path,
-    system: &System,
-    source: &Source,
-    mistakes: &mut Vec<Mistake>,
-) -> Option<Profile> {
-    if system.profile.is_empty() {
-        return None;
-    }
-    if !system.profile.ends_with(".toml") {
-        let profile = Profile::builtin(&system.profile);
-        if profile.is_none() {
-            let byte = source.text().find("profile").unwrap_or(0);
-            let presets = Profile::BUILTIN.join(", ");
-            let message = format!(
-                "profile {:?} is neither one of {presets} nor a file that ends in .toml",
-                system.profile
-            );
-            mistakes.push(source.mistake(byte..byte, Rule::WrongValue, message));
-        }
-        return profile;
-    }
+/// The file next to the catalog.
+fn profile(folder: &Path, system: &System, mistakes: &mut Vec<Mistake>) -> Option<Profile> {
     let file = match text(&folder.join(&system.profile), MAX_FILE) {
         Ok(file) => file,
         Err(mistake) => {

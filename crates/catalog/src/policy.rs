@@ -16,7 +16,7 @@ use chapar_compat::Severity;
 use chapar_core::catalog::{Mistake, Place, Rule};
 use serde::{Serialize, Serializer};
 
-use crate::gate::{Finding, Gate};
+use crate::gate::{Gate, GateFinding};
 use crate::{LoadError, Loaded};
 
 macro_rules! policies {
@@ -117,7 +117,7 @@ impl Found {
         self.0.insert(Offence { place, code, message });
     }
 
-    fn changed(&mut self, finding: &Finding, folder: &Path) {
+    fn changed(&mut self, finding: &GateFinding, folder: &Path) {
         // Mistakes and breaches are already reported under the code of their policy.
         let known = Rule::ALL.iter().any(|rule| rule.as_str() == finding.rule)
             || finding.rule == "consumer-contract";

@@ -57,8 +57,7 @@ impl Schema {
 
     /// A validator for producers: undeclared fields are refused too.
     pub(crate) fn writer(&self) -> Option<Validator> {
-        let options = jsonschema::options().with_draft(Draft::Draft202012);
-        options.should_validate_formats(true).build(&chapar_compat::closed(&self.value)).ok()
+        writer(&self.value)
     }
 
     /// The schema for documents without `$defs` and `$id`.
@@ -163,10 +162,20 @@ impl Check<'_> {
         let Some(examples) = examples.filter(|examples| !examples.is_empty()) else {
             return self.at("/examples", Rule::Example, "examples is missing: give at least one");
         };
+        let writer = writer(schema);
         for (index, example) in examples.iter().enumerate() {
+            let before = self.mistakes.len();
             for error in validator.iter_errors(example) {
                 let pointer = format!("/examples/{index}{}", error.instance_path().as_str());
                 let message = format!("the schema refuses its own example: {error}");
+                self.at(&pointer, Rule::Example, message);
+            }
+            // An event like this would be accepted here and refused when it is published.
+            if self.mistakes.len() == before
+                && let Some(error) = writer.as_ref().and_then(|all| all.iter_errors(example).next())
+            {
+                let pointer = format!("/examples/{index}{}", error.instance_path().as_str());
+                let message = format!("producers may not write this example: {error}");
                 self.at(&pointer, Rule::Example, message);
             }
         }
@@ -179,6 +188,12 @@ impl Check<'_> {
             self.at("/required", Rule::OrderingKey, message);
         }
     }
+}
+
+/// A validator of the copy that producers are checked against, here and by the registry.
+fn writer(schema: &Value) -> Option<Validator> {
+    let options = jsonschema::options().with_draft(Draft::Draft202012);
+    options.should_validate_formats(true).build(&chapar_core::schema::closed(schema)).ok()
 }
 
 pub(crate) fn syntax(source: &Source, error: &serde_json::Error) -> Mistake {

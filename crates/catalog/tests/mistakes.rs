@@ -217,8 +217,10 @@ fn files_themselves_can_be_wrong() {
             house.write("event-schemas/orphan/v1.json", b"{}");
         }),
         (Rule::MissingSchema, BOOKING, |house| fs::remove_file(house.path().join(STAY)).unwrap()),
-        (Rule::WrongValue, "catalog.toml", |house| {
-            house.change("catalog.toml", "\"melmastoon\"", "\"melmstoon\"");
+        (Rule::WrongValue, "profile.toml", |house| {
+            let text = house.text("catalog.toml");
+            house.write("catalog.toml", text.split_once('\n').unwrap().1.as_bytes());
+            house.write("profile.toml", b"name = 1");
         }),
         (Rule::UnknownService, "catalog.toml", |house| {
             house.change("catalog.toml", "audit-service", "adit-service");

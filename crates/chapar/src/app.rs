@@ -8,7 +8,9 @@ use chapar_core::machine::retry::RetryPolicy;
 use chapar_core::port::{Transport, TransportError};
 use chapar_core::profile::ProfileError;
 use chapar_core::{Producer, Profile, Violations, rules};
-use chapar_sql::{DeclaredTimer, Keep, Migration, SqlTransport, Store, StoreError, StoreOptions};
+use chapar_sql::{
+    DeclaredTimer, Keep, Migration, SqlTransport, Store, StoreError, StoreOptions, Tables,
+};
 use tokio_util::sync::CancellationToken;
 use tracing::warn;
 
@@ -23,6 +25,7 @@ use crate::registry::{BundleSource, FetchError, Registry, RegistryError};
 use crate::running::{RunError, Running};
 use crate::saga::SagaTimers;
 use crate::service::Service;
+use crate::supervisor::Patience;
 use crate::timers::Timers;
 
 /// Services in one process: their consumers, sagas and effects, with the relay beside them.
@@ -57,6 +60,7 @@ pub struct App {
     pub(crate) keep: Keep,
     pub(crate) relays: bool,
     pub(crate) copies: bool,
+    pub(crate) patience: Patience,
 }
 
 /// Where the app lives: yet to be opened, or open.
@@ -67,7 +71,7 @@ enum Place {
 
 /// Where the system's profile comes from.
 pub enum ProfileSource {
-    /// CloudEvents with plain subjects; enough to begin with.
+    /// CloudEvents, with any text as a subject; enough to begin with.
     Default,
     /// A TOML file.
     File(PathBuf),
@@ -148,6 +152,12 @@ pub enum StartError {
     /// Two parts have the same name.
     #[error("{0} is registered twice")]
     Twice(String),
+    /// The app was made of an open [`Chapar`], which has this already.
+    #[error(
+        "App::{0} has no effect on an app made by App::new, whose Chapar is open: give it to \
+         Chapar::builder, or make the app with App::connect"
+    )]
+    Open(&'static str),
 }
 
 /// What runs of an [`App`], the relay aside.
@@ -167,7 +177,8 @@ impl App {
     }
 
     /// An app on a backbone and a transport that are open. `owner` names this process among
-    /// others.
+    /// others. Profile, dialect and contracts are those of the backbone: setting them here is an
+    /// error at the start.
     pub fn new(chapar: Chapar, transport: Arc<dyn Transport>, owner: impl Into<String>) -> Self {
         Self::at(Place::Open { chapar, transport }, owner.into())
     }
@@ -191,11 +202,12 @@ impl App {
             keep: Keep::default(),
             relays: true,
             copies: false,
+            patience: Patience::default(),
         }
     }
 
-    /// The system's profile: the path of a TOML file, or a [`Profile`]. Default: CloudEvents with
-    /// plain subjects.
+    /// The system's profile: the path of a TOML file, or a [`Profile`]. Default: CloudEvents, with
+    /// any text as a subject.
     pub fn profile(mut self, profile: impl Into<ProfileSource>) -> Self {
         self.profile = profile.into();
         self
@@ -279,6 +291,13 @@ impl App {
         self
     }
 
+    /// How often in a row a part may break before the app gives up, which is the error of
+    /// [`App::run_until`] and [`Running::wait`]. Default: 10, which takes about half a minute.
+    pub fn give_up_after(mut self, failures: u32) -> Self {
+        self.patience.failures = failures;
+        self
+    }
+
     /// Every consumer with each of its topics.
     pub fn subscriptions(&self) -> Vec<(String, String)> {
         let of = |consumer: &Consumer| {
@@ -303,7 +322,12 @@ impl App {
     /// The backbone and the transport, opened if they are not open yet.
     pub(crate) async fn open(&mut self) -> Result<(Chapar, Arc<dyn Transport>), StartError> {
         let (url, to) = match &self.place {
-            Place::Open { chapar, transport } => return Ok((chapar.clone(), transport.clone())),
+            Place::Open { chapar, transport } => {
+                let open = (chapar.clone(), transport.clone());
+                self.check_open()?;
+                self.bring_up_to_date(open.0.store(), &open.0.profile().name).await?;
+                return Ok(open);
+            }
             Place::Urls { store, transport } => (store.clone(), transport.clone()),
         };
         let profile = std::mem::replace(&mut self.profile, ProfileSource::Default).read()?;
@@ -312,10 +336,7 @@ impl App {
             None => profile.dialect().ok_or_else(|| StartError::Dialect(profile.name.clone()))?,
         };
         let store = Store::open(&url, &StoreOptions::default()).await?;
-        if let Some(migrations) = self.migrations.take() {
-            store.migrate().await?;
-            store.migrate_system(&profile.name, &migrations).await?;
-        }
+        self.bring_up_to_date(&store, &profile.name).await?;
         let system = profile.name.clone();
         let producer = Producer { service: system.clone(), ..Producer::default() };
         let builder = Chapar::builder(store.clone(), profile, dialect).producer(producer);
@@ -334,6 +355,31 @@ impl App {
         Ok((chapar, transport))
     }
 
+    /// Refuses settings that an open backbone has already.
+    fn check_open(&self) -> Result<(), StartError> {
+        if !matches!(self.profile, ProfileSource::Default) {
+            return Err(StartError::Open("profile"));
+        }
+        if self.dialect.is_some() {
+            return Err(StartError::Open("dialect"));
+        }
+        #[cfg(feature = "contracts")]
+        match self.contracts {
+            Some(Contracts::Source(_)) => return Err(StartError::Open("contracts")),
+            Some(Contracts::Ready(_)) => return Err(StartError::Open("registry")),
+            None => {}
+        }
+        Ok(())
+    }
+
+    async fn bring_up_to_date(&mut self, store: &Store, system: &str) -> Result<(), StoreError> {
+        if let Some(migrations) = self.migrations.take() {
+            store.migrate().await?;
+            store.migrate_system(system, &migrations).await?;
+        }
+        Ok(())
+    }
+
     /// Checks the set-up.
     pub(crate) async fn check(&self, chapar: &Chapar) -> Result<(), StartError> {
         #[cfg(feature = "contracts")]
@@ -350,7 +396,9 @@ impl App {
             }
             error => error.into(),
         })?;
-        store.set_key_template(chapar.profile().key_template.as_str()).await?;
+        store.check_outbox().await?;
+        let catalog = chapar.registry().map(|registry| registry.known());
+        store.set_rules(chapar.profile(), catalog.as_deref()).await?;
         for (service, consumer) in &self.consumers {
             for topic in consumer.topics() {
                 rules::check_reader(chapar.profile(), &topic, service)?;
@@ -390,14 +438,14 @@ impl App {
         let mut tx = chapar.store().begin_engine().await?;
         for (service, consumer) in &self.consumers {
             let (name, topics) = (consumer.name(), consumer.topics());
-            tx.conn().note_reader(name, service, &topics).await?;
-            tx.conn().declare_consumer(name, service, consumer.append_only).await?;
+            tx.consumers().note_reader(name, service, &topics).await?;
+            tx.consumers().declare(name, service, consumer.append_only).await?;
         }
         for folds in &self.projections {
-            tx.conn().declare_projection(&folds.name, folds.snapshot_every as i64).await?;
+            tx.projections().declare(&folds.name, folds.snapshot_every as i64).await?;
         }
         let timers: Vec<DeclaredTimer> = self.timers.iter().map(declared).collect();
-        tx.conn().declare_timers(&timers).await?;
+        tx.timers().declare(&timers).await?;
         tx.commit().await
     }
 

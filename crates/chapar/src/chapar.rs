@@ -2,13 +2,13 @@ use std::sync::Arc;
 
 use chapar_core::bundle::Contract;
 use chapar_core::convert::DUAL_PUBLISH_OF;
-use chapar_core::dialect::{Dialect, EncodeError};
-use chapar_core::port::{Clock, Ids, OutboxRow, SystemClock, SystemIds};
+use chapar_core::dialect::{Dialect, EncodeError, Message};
+use chapar_core::port::{Clock, Ids, OutboxDraft, OutboxRow, SystemClock, SystemIds};
 use chapar_core::{
     Actor, Aggregate, Cause, Code, Draft, Envelope, Id, IntoDraft, Payload, Producer, Profile,
-    Tenant, Violations, rules,
+    Subject, Tenant, Violations, rules,
 };
-use chapar_sql::{Append, Appended, Conn, Store, StoreError, Tx};
+use chapar_sql::{Append, Appended, Conn, Store, StoreError, Tables, Tx};
 use serde::Deserialize;
 use tracing::warn;
 
@@ -139,7 +139,7 @@ impl Chapar {
     ) -> Result<Appended, AppendError> {
         let Sealed { event, older } = self.seal(tenant, event.into_draft())?;
         let events: Vec<Append> = std::iter::once(event).chain(older).collect();
-        let appended = tx.into().append(&events).await?;
+        let appended = tx.into().outbox_rows().append(&events).await?;
         Ok(appended.into_iter().next().expect("one event gives one answer"))
     }
 
@@ -185,7 +185,7 @@ impl Chapar {
             given.extend(older.iter().map(|_| false));
             events.extend(std::iter::once(event).chain(older));
         }
-        let appended = tx.into().append(&events).await?;
+        let appended = tx.into().outbox_rows().append(&events).await?;
         let answers = appended.into_iter().zip(given).filter(|(_, given)| *given);
         Ok(answers.map(|(answer, _)| answer).collect())
     }
@@ -211,7 +211,7 @@ impl Chapar {
         idempotency_key: &str,
     ) -> Result<Option<String>, StoreError> {
         let mut tx = self.store().begin(tenant.as_str()).await?;
-        let response = tx.conn().response(consumer, tenant.as_str(), idempotency_key).await?;
+        let response = tx.inbox().response(consumer, tenant.as_str(), idempotency_key).await?;
         tx.rollback().await?;
         Ok(response)
     }
@@ -369,19 +369,46 @@ impl Chapar {
         }
     }
 
+    /// Checks that a message is of the tenant that it was written for: in its envelope, in its headers
+    /// and in its ordering key. Where the database only knows who wrote it, another tenant's event
+    /// could be in the body.
+    pub(crate) fn check_tenant(
+        &self,
+        written_for: Option<&str>,
+        tenant: &str,
+        message: &Message,
+        key: Option<&str>,
+    ) -> Result<(), Violations> {
+        let header = message.header(TENANT_HEADER).filter(|header| *header != tenant);
+        let other = written_for.filter(|other| *other != tenant).or(header);
+        // What comes from producers outside may have a key that names no tenant at all.
+        let key = key.filter(|key| written_for.is_some() || key.contains(':'));
+        rules::check_tenant(other.unwrap_or(tenant), tenant, key, &self.0.profile)
+    }
+
+    /// Checks a row that was sealed by the library, or by a program that says so.
+    fn check_sealed(&self, row: &mut OutboxRow) -> Result<(), String> {
+        let headers = std::mem::take(&mut row.headers);
+        let message = Message { topic: Some(row.topic.clone()), headers, body: row.body.clone() };
+        let checked =
+            self.0.dialect.tenant(&message).map_err(|e| e.to_string()).and_then(|inside| {
+                let (row_tenant, key) = (Some(row.tenant.as_str()), row.key.as_deref());
+                self.check_tenant(row_tenant, inside.as_str(), &message, key).map_err(
+                    |violations| {
+                        self.0.blocked.add(&violations, &self.0.producer.service);
+                        violations.to_string()
+                    },
+                )
+            });
+        row.headers = message.headers;
+        checked
+    }
+
     /// Completes an event that came in by SQL, and checks it like any other.
     pub(crate) fn complete(&self, row: &mut OutboxRow) -> Result<(), String> {
-        #[derive(Deserialize, Default)]
-        #[serde(rename_all = "camelCase")]
-        struct Facts {
-            #[serde(default)]
-            actor: Option<Actor>,
-            #[serde(default)]
-            metadata: Option<std::collections::BTreeMap<String, serde_json::Value>>,
-            #[serde(default)]
-            ai_provenance: Option<serde_json::Value>,
-        }
-        let Some(draft) = row.draft.take().map(|draft| *draft) else { return Ok(()) };
+        let Some(draft) = row.draft.take().map(|draft| *draft) else {
+            return self.check_sealed(row);
+        };
         let inner = &self.0;
         let refused = |violations: Violations| {
             inner.blocked.add(&violations, &inner.producer.service);
@@ -392,8 +419,9 @@ impl Chapar {
         let subject = inner.profile.subject(&row.topic).map_err(|e| refused(e.into()))?;
         let mut registered_as = None;
         if let Some(registry) = &inner.registry {
-            // Which service emitted it is not known here: the database's grants say who may.
-            let registered = registry.may_publish(&row.topic, None).map_err(refused)?;
+            // Where the service is not named, the database's grants say who may.
+            let producer = facts.producer.as_deref();
+            let registered = registry.may_publish(&row.topic, producer).map_err(refused)?;
             self.warn_of_deprecation(&registered.contract);
             if let Some(dual) = &registered.contract.dual_publish {
                 // The other version would have to be in the transaction that is long over.
@@ -402,13 +430,42 @@ impl Chapar {
             }
             registered_as = Some(registered);
         }
+        let contract = registered_as.as_ref().map(|entry| &entry.contract);
+        let envelope = self.emitted(row, draft, facts, &subject, contract)?;
+        let thin = contract.is_some_and(|contract| contract.thin);
+        rules::check(&envelope, &inner.profile, thin).map_err(refused)?;
+        let key = row.key.as_deref();
+        rules::check_tenant(&row.tenant, &row.tenant, key, &inner.profile).map_err(refused)?;
+        if let Some(registry) = &inner.registry {
+            registry.check_written(&row.topic, &envelope.payload).map_err(refused)?;
+        }
+        let message = inner.dialect.encode(&envelope).map_err(|e| e.to_string())?;
+        if let Some(registry) = &inner.registry {
+            registry.check_message(&row.topic, &message.body)?;
+        }
+        row.headers = message.headers;
+        row.headers.extend(deprecation(contract));
+        row.body = message.body;
+        Ok(())
+    }
+
+    /// The envelope of what was given to `chapar.emit`.
+    fn emitted(
+        &self,
+        row: &OutboxRow,
+        draft: OutboxDraft,
+        facts: Facts,
+        subject: &Subject,
+        contract: Option<&Contract>,
+    ) -> Result<Envelope, String> {
+        let profile = &self.0.profile;
         let payload = std::str::from_utf8(&row.body).map_err(|e| e.to_string())?;
         let parse = |id: &str| id.parse::<Id>().map_err(|e| e.to_string());
-        let envelope = Envelope {
+        Ok(Envelope {
             id: row.event_id.clone(),
             event_type: subject.event_type().to_owned(),
             version: subject.version(),
-            schema: registered_as.as_ref().map(|entry| entry.contract.uri.clone()),
+            schema: contract.map(|contract| contract.uri.clone()),
             tenant: row
                 .tenant
                 .parse()
@@ -419,7 +476,10 @@ impl Chapar {
             occurred_at: row.written_at,
             ingested_at: None,
             written_at: Some(row.written_at),
-            producer: inner.producer.clone(),
+            producer: match facts.producer {
+                Some(service) => Producer { service, ..Producer::default() },
+                None => self.0.producer.clone(),
+            },
             source: None,
             content_type: None,
             idempotency_key: draft.idempotency_key,
@@ -429,8 +489,8 @@ impl Chapar {
                 id: draft.aggregate_id,
                 version: None,
             }),
-            retention: inner.profile.retention_of(&row.topic).map(str::to_owned),
-            residency: inner.profile.default_residency.clone(),
+            retention: profile.retention_of(&row.topic).map(str::to_owned),
+            residency: profile.default_residency.clone(),
             offline_replay: false,
             ai_provenance: facts.ai_provenance,
             outbox_id: None,
@@ -438,21 +498,22 @@ impl Chapar {
             metadata: facts.metadata.unwrap_or_default(),
             extensions: Default::default(),
             payload: Payload::from_json_text(payload).map_err(|e| e.to_string())?,
-        };
-        rules::check(&envelope, &inner.profile, false).map_err(refused)?;
-        if let Some(registry) = &inner.registry {
-            registry.check_written(&row.topic, &envelope.payload).map_err(refused)?;
-        }
-        let message = inner.dialect.encode(&envelope).map_err(|e| e.to_string())?;
-        if let Some(registry) = &inner.registry {
-            registry.check_message(&row.topic, &message.body)?;
-        }
-        row.headers = message.headers;
-        row.headers.extend(deprecation(registered_as.as_ref().map(|entry| &entry.contract)));
-        row.body = message.body;
-        Ok(())
+        })
     }
 }
+
+/// What `chapar.emit` writes in place of headers.
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "camelCase", default)]
+struct Facts {
+    actor: Option<Actor>,
+    metadata: Option<std::collections::BTreeMap<String, serde_json::Value>>,
+    ai_provenance: Option<serde_json::Value>,
+    producer: Option<String>,
+}
+
+/// The header in which JSON dialects repeat the tenant.
+const TENANT_HEADER: &str = "tenantId";
 
 /// The header of an event that should not be used any more.
 pub(crate) const DEPRECATED: &str = "chapar-deprecated";

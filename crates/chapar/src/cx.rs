@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use chapar_core::port::Position;
 use chapar_core::{Cause, Envelope, IntoDraft, Tenant};
-use chapar_sql::{Append, Arrival, Conn, FromRow, NewEffect, Tx, Value};
+use chapar_sql::{Append, Arrival, FromRow, NewEffect, Tables, Tx, Value};
 use jiff::Timestamp;
 use serde::Serialize;
 
 use crate::chapar::{Chapar, Sealed};
 use crate::effects::{Effect, NewCall};
 use crate::failure::{Failure, Handled};
-use crate::statement::bind_tenant;
+use crate::statement::bind;
 
 /// What a handler works with: the transaction it runs in, and the ways to hand work on.
 ///
@@ -71,10 +71,11 @@ impl Cx {
 
     /// Executes a statement; says how many rows it changed.
     ///
-    /// `:tenant` stands for the tenant on whose behalf this runs; `$1`, `$2`, … for the
-    /// [parameters](crate::params).
+    /// `:tenant` stands for the tenant on whose behalf this runs, `:now` for [`Cx::now`]; `$1`,
+    /// `$2`, … for the [parameters](crate::params).
     pub async fn execute(&mut self, sql: &'static str, params: Vec<Value>) -> Result<u64, Failure> {
-        let (sql, params) = bind_tenant(sql, params, &self.cause.tenant);
+        self.serve().await?;
+        let (sql, params) = bind(sql, params, &self.cause.tenant, self.now());
         Ok(self.tx.execute(sql, params).await?)
     }
 
@@ -85,7 +86,8 @@ impl Cx {
         sql: &'static str,
         params: Vec<Value>,
     ) -> Result<Vec<T>, Failure> {
-        let (sql, params) = bind_tenant(sql, params, &self.cause.tenant);
+        self.serve().await?;
+        let (sql, params) = bind(sql, params, &self.cause.tenant, self.now());
         let rows = self.tx.fetch(sql, params).await?;
         Ok(rows.iter().map(T::from_row).collect::<Result<_, _>>()?)
     }
@@ -113,6 +115,18 @@ impl Cx {
     /// transaction, or functions that take one.
     pub fn tx(&mut self) -> &mut Tx {
         &mut self.tx
+    }
+
+    /// The transaction in the engine's role, for our own tables, which services may not write. User
+    /// code must not run in it: see [`Cx::serve`].
+    pub(crate) async fn engine(&mut self) -> Result<&mut Tx, Failure> {
+        self.tx.become_engine().await?;
+        Ok(&mut self.tx)
+    }
+
+    /// Puts the transaction into the role of the service, on behalf of the tenant, for user code.
+    pub(crate) async fn serve(&mut self) -> Result<(), Failure> {
+        Ok(self.tx.become_service(self.cause.tenant.as_str()).await?)
     }
 
     /// The tenant on whose behalf this runs.
@@ -171,7 +185,7 @@ impl Cx {
             cause: serde_json::to_vec(&self.cause)?,
             due_at: self.now(),
         };
-        self.tx.conn().request_effect(&effect).await?;
+        self.tx.effects().request(&effect).await?;
         Ok(())
     }
 
@@ -199,7 +213,7 @@ impl Cx {
             return Err(Failure::terminal("cx.respond needs an event with an idempotency key"));
         };
         let (consumer, tenant) = (self.origin.clone(), self.cause.tenant.as_str().to_owned());
-        if !self.tx.conn().set_response(&consumer, &tenant, &intent, &response).await? {
+        if !self.tx.inbox().set_response(&consumer, &tenant, &intent, &response).await? {
             return Err(Failure::terminal(
                 "cx.respond needs a consumer that says Consumer::dedupe_by_intent()",
             ));
@@ -213,10 +227,6 @@ impl Cx {
         Ok(())
     }
 
-    pub(crate) fn conn(&mut self) -> Conn<'_> {
-        self.tx.conn()
-    }
-
     pub(crate) fn note_started(&mut self, saga: &str, key: &str) {
         self.started.push((saga.to_owned(), key.to_owned()));
     }
@@ -225,7 +235,7 @@ impl Cx {
         std::mem::take(&mut self.started)
     }
 
-    /// What set this off, in words.
+    /// A description of the cause.
     pub(crate) fn trigger(&self) -> String {
         self.event.as_ref().map_or_else(|| self.origin.clone(), |event| event.subject())
     }
@@ -279,7 +289,7 @@ impl Cx {
     pub(crate) async fn flush(&mut self) -> Result<(), Failure> {
         let emitted = std::mem::take(&mut self.emitted);
         if !emitted.is_empty() {
-            self.tx.conn().append(&emitted).await?;
+            self.tx.outbox_rows().append(&emitted).await?;
         }
         Ok(())
     }

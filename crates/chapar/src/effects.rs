@@ -112,6 +112,8 @@ pub(crate) struct Task {
     pub(crate) service: String,
     call: Arc<CallFn>,
     complete: Option<Arc<CompleteFn>>,
+    /// A step of a saga completes it, which begins in the engine's role.
+    by_saga: bool,
     retry: RetryPolicy,
     timeout: Duration,
 }
@@ -152,6 +154,7 @@ impl<C: Effect> EffectTask<C> {
             service: String::new(),
             call,
             complete: None,
+            by_saga: false,
             retry: RetryPolicy::attempts(5)
                 .backoff(Duration::from_secs(1), Duration::from_secs(60)),
             timeout: Duration::from_secs(30),
@@ -197,12 +200,22 @@ impl<C: Effect> EffectTask<C> {
         Task { complete: Some(complete), ..self.task }
     }
 
+    /// Completed by the step of a saga, which begins in the engine's role.
+    pub(crate) fn completed_by_itself(self, complete: Arc<OutcomeFn<C>>) -> Task {
+        Task { by_saga: true, ..self.completed_by(complete) }
+    }
+
     pub(crate) fn into_task(self) -> Task {
         self.task
     }
 }
 
 impl Answered {
+    /// The outcome as the store keeps it when it could not be recorded at once.
+    fn kept(&self) -> Result<String, serde_json::Error> {
+        serde_json::to_string(&self.result)
+    }
+
     fn typed<C: Effect>(self) -> Result<EffectOutcome<C>, Failure> {
         let result = match self.result {
             Ok(answer) => Ok(serde_json::from_str(&answer)?),

@@ -71,11 +71,12 @@ pub use chapar::{AppendError, Chapar, ChaparBuilder};
 pub use chapar_core::dialect::Dialect;
 pub use chapar_core::machine::failure::FailurePolicy;
 pub use chapar_core::machine::retry::RetryPolicy;
-pub use chapar_core::port::Transport;
+pub use chapar_core::port::{Clock, Ids, Transport, TransportError};
+pub use chapar_core::profile::ProfileError;
 pub use chapar_core::webhook::Secrets;
 pub use chapar_core::{
-    Actor, ActorKind, Aggregate, Cause, Draft, Envelope, Event, Id, IntoDraft, Payload, Producer,
-    Profile, Tenant,
+    Actor, ActorKind, Aggregate, Cause, Code, Draft, Envelope, Event, Id, IdKind, IntoDraft,
+    Payload, Producer, Profile, Tenant, TraceContext, Violation, Violations,
 };
 pub use chapar_macros::{Effect, Event, FromRow, Saga, SagaState, SagaTimer, SagaUndo, TextEnum};
 pub use chapar_sql::{
@@ -124,3 +125,6 @@ page!(Effects, "docs/guide/effects.md");
 page!(ReadModels, "docs/guide/read-models.md");
 page!(Triage, "docs/guide/triage.md");
 page!(Profiles, "docs/guide/profiles.md");
+page!(Tenants, "docs/guide/tenants.md");
+page!(Tracing, "docs/guide/tracing.md");
+page!(Versions, "docs/guide/versions.md");

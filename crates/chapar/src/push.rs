@@ -14,8 +14,9 @@ use crate::failure::Failure;
 
 /// A service that is called for each event: `POST <base>/internal/events/<topic-short>`.
 ///
-/// The body is the message as it lies on the wire, its headers are those of the request, and
-/// Standard Webhooks' three say who sent it. A 2xx means that the event is applied there. What
+/// The body is the message as it lies on the wire. Of its headers, those of CloudEvents (`ce-…`),
+/// of Chapar (`chapar-…`), of tracing and the content type are headers of the request; see
+/// [`Endpoint::forward`]. Standard Webhooks' three say who sent it. A 2xx means that the event is applied there. What
 /// another answer leads to is written at [`Endpoint::new`].
 #[derive(Clone)]
 pub struct Endpoint(Arc<Inner>);
@@ -24,11 +25,12 @@ struct Inner {
     base: String,
     secrets: Secrets,
     agent: ureq::Agent,
+    forwarded: Vec<String>,
 }
 
-/// Why an address is none that events can be pushed to.
+/// Why an address is none that events can be pushed to, or a header none that goes along.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("events cannot be pushed to {address:?}: {reason}")]
+#[error("{address:?}: {reason}")]
 pub struct EndpointError {
     address: String,
     reason: &'static str,
@@ -55,7 +57,24 @@ impl Endpoint {
             .build()
             .into();
         let base = base.trim_end_matches('/').to_owned();
-        Ok(Endpoint(Arc::new(Inner { base, secrets, agent })))
+        Ok(Endpoint(Arc::new(Inner { base, secrets, agent, forwarded: Vec::new() })))
+    }
+
+    /// Sends further headers of the event along, by their names. Headers that a server acts upon,
+    /// such as `authorization`, `cookie` and `host`, are refused: an event must not decide as whom
+    /// a request is made.
+    pub fn forward<N: Into<String>>(
+        self,
+        names: impl IntoIterator<Item = N>,
+    ) -> Result<Self, EndpointError> {
+        let names: Vec<String> = names.into_iter().map(Into::into).collect();
+        if let Some(name) = names.iter().find(|name| !may_be_forwarded(name)) {
+            let reason = "this header of an event is never sent";
+            return Err(EndpointError { address: name.clone(), reason });
+        }
+        let Inner { base, secrets, agent, .. } = &*self.0;
+        let (base, secrets, agent) = (base.clone(), secrets.clone(), agent.clone());
+        Ok(Endpoint(Arc::new(Inner { base, secrets, agent, forwarded: names })))
     }
 
     /// Where the events of a topic go. The version stays, as in the names of subscriptions.
@@ -96,9 +115,9 @@ impl Endpoint {
         if like_time || !id.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(Failure::terminal(format!("the id {id:?} cannot be a {ID}")));
         }
-        let given: Vec<(String, String)> = serde_json::from_str(&arrival.headers)?;
-        let given = given.into_iter().filter(|(name, _)| passes(name));
-        let mut headers: Vec<_> = given.map(|(name, value)| (name, printable(&value))).collect();
+        let given = arrival.headers.iter().filter(|(name, _)| self.passes(name));
+        let mut headers: Vec<_> =
+            given.map(|(name, value)| (name.to_owned(), printable(value))).collect();
         if !headers.iter().any(|(name, _)| name.eq_ignore_ascii_case("content-type")) {
             headers.push(("content-type".into(), "application/json".into()));
         }
@@ -112,6 +131,18 @@ impl Endpoint {
             (SIGNATURE.into(), signature),
         ]);
         Ok(headers)
+    }
+
+    /// Whether a header of the event goes along. A list of what may, because a list of what may not
+    /// is never complete.
+    fn passes(&self, name: &str) -> bool {
+        const NAMES: [&str; 3] = ["content-type", "traceparent", "tracestate"];
+        const PREFIXES: [&str; 3] = ["ce-", "ce_", "chapar-"];
+        let lower = name.to_ascii_lowercase();
+        let known = NAMES.contains(&lower.as_str())
+            || PREFIXES.iter().any(|prefix| lower.starts_with(prefix));
+        let forwarded = || self.0.forwarded.iter().any(|wanted| wanted.eq_ignore_ascii_case(name));
+        may_be_forwarded(name) && (known || forwarded())
     }
 
     fn post(
@@ -162,15 +193,21 @@ fn judge(status: u16) -> Option<FailureKind> {
     }
 }
 
-/// Whether a header of the event goes along: not those of the connection, nor a signature.
-fn passes(name: &str) -> bool {
-    const OURS: [&str; 11] = [
+/// Whether a header may come from an event at all: none of the connection, of a login or of a proxy,
+/// and no signature.
+fn may_be_forwarded(name: &str) -> bool {
+    const NEVER: [&str; 16] = [
+        "authorization",
         "connection",
         "content-length",
+        "cookie",
         "expect",
+        "forwarded",
         "host",
         "keep-alive",
+        "origin",
         "proxy-authorization",
+        "referer",
         "te",
         "trailer",
         "transfer-encoding",
@@ -181,8 +218,9 @@ fn passes(name: &str) -> bool {
     let lower = name.to_ascii_lowercase();
     !name.is_empty()
         && name.bytes().all(token)
-        && !OURS.contains(&lower.as_str())
+        && !NEVER.contains(&lower.as_str())
         && !lower.starts_with("webhook-")
+        && !lower.starts_with("x-forwarded-")
         && !["chapar-topic", "chapar-consumer"].contains(&lower.as_str())
 }
 
@@ -248,10 +286,21 @@ mod tests {
     }
 
     #[test]
-    fn headers_of_the_event_go_along_but_for_those_of_the_connection_and_the_signature() {
-        let endpoint = Endpoint::new("http://x", secrets()).unwrap();
-        let given = r#"[["ce-id","1"],["Host","evil"],["Webhook-Signature","v1,x"],["bad name","x"],
-            ["guest","Äva"],["Content-Type","application/cloudevents+json"]]"#;
+    fn only_listed_headers_of_the_event_go_along() {
+        let endpoint = Endpoint::new("http://x", secrets()).unwrap().forward(["Guest"]).unwrap();
+        let given = [
+            ("ce-id", "1"),
+            ("Host", "evil"),
+            ("Webhook-Signature", "v1,x"),
+            ("bad name", "x"),
+            ("guest", "Äva"),
+            ("Content-Type", "application/cloudevents+json"),
+            ("Authorization", "Bearer x"),
+            ("cookie", "session=1"),
+            ("X-Forwarded-For", "10.0.0.1"),
+            ("x-api-key", "x"),
+            ("chapar-topic", "other"),
+        ];
         let arrival = Arrival {
             event_id: "e1".into(),
             tenant: "acme".into(),
@@ -276,6 +325,10 @@ mod tests {
         ];
         assert_eq!(names, expected);
         assert_eq!(headers[1].1, "%C3%84va");
+        for never in ["authorization", "Cookie", "host", "x-forwarded-for", "webhook-id", "a b"] {
+            let endpoint = Endpoint::new("http://x", secrets()).unwrap();
+            assert!(endpoint.forward([never]).is_err(), "{never}");
+        }
         let dotted = Arrival { event_id: "e1.5".into(), ..arrival };
         assert!(endpoint.headers(7, "billing", &dotted).is_err());
     }

@@ -10,10 +10,12 @@ use std::time::Duration;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use chapar_core::bundle::{Bundle, Contract};
 use chapar_core::constraint::Constraints;
+use chapar_core::schema::{self, MANY, NAMED, ONE};
 use chapar_core::{Code, Envelope, Payload, Violations};
+use chapar_sql::KnownSubject;
 use jsonschema::{Draft, Validator};
 use prost_reflect::DescriptorPool;
-use serde_json::{Value, json};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
@@ -28,8 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 ///
 /// What a service publishes must be registered and its own, and the payload must fit a *closed*
 /// copy of its schema: an undeclared field is a mistake of the producer. What a
-/// consumer reads must fit the schema as it stands, *open*: a field that a newer producer added
-/// is none of its business.
+/// consumer reads must fit an *open* copy, which ignores undeclared fields: a newer producer may
+/// have added them. Both copies are those of the gate ([`chapar_core::schema`]).
 ///
 /// A registry that was [opened](Registry::open) knows where its bundle lies. An event that names
 /// a schema which the bundle does not have makes it fetch the bundle again, at most once a
@@ -70,7 +72,7 @@ enum Compiled {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RegistryError {
-    /// It did not come.
+    /// Fetching the bundle failed.
     #[error(transparent)]
     Fetch(#[from] FetchError),
     /// It is not a bundle.
@@ -82,7 +84,7 @@ pub enum RegistryError {
     /// A schema is not what its hash says.
     #[error("the schema of {0} does not have the hash in its address; the bundle was altered")]
     Hash(String),
-    /// A schema is no schema.
+    /// A schema does not compile.
     #[error("the schema of {subject} does not compile: {reason}")]
     Schema {
         /// The event.
@@ -175,7 +177,7 @@ impl Registry {
         }
     }
 
-    /// Checks what has come in, against the schema as it stands.
+    /// Checks what has come in, against the open copy.
     pub fn check_read(&self, subject: &str, envelope: &Envelope) -> Result<(), SchemaRefusal> {
         let contracts = self.contracts();
         let Some(entry) = contracts.0.get(subject) else { return Ok(()) };
@@ -228,7 +230,7 @@ impl Registry {
         match self.reload(source).await {
             Ok(version) => info!(%source, version, "the bundle was fetched again"),
             Err(error) => {
-                warn!(%source, %error, "the bundle cannot be used; the one before stays");
+                warn!(%source, %error, "the bundle cannot be used; keeping the previous one");
                 return Err(format!("the bundle at {source} could not be fetched again: {error}"));
             }
         }
@@ -245,7 +247,7 @@ impl Registry {
         let version = bundle.version.clone();
         let mut contracts = Contracts::of(bundle)?;
         {
-            // What did not change keeps what was compiled of it.
+            // Unchanged schemas keep their validators.
             let current = self.contracts();
             for (subject, entry) in &mut contracts.0 {
                 if let Some(known) = current.0.get(subject)
@@ -322,6 +324,17 @@ impl Registry {
         stamped.map(|(subject, _)| subject.clone()).collect()
     }
 
+    /// What the database knows of each event.
+    pub(crate) fn known(&self) -> Vec<KnownSubject> {
+        let contracts = self.contracts();
+        let known = contracts.0.values().map(|entry| KnownSubject {
+            subject: entry.contract.subject.clone(),
+            owner: entry.contract.owner.clone(),
+            thin: entry.contract.thin,
+        });
+        known.collect()
+    }
+
     /// The contract of a subject.
     pub(crate) fn entry(&self, subject: &str) -> Option<Arc<Entry>> {
         self.contracts().0.get(subject).cloned()
@@ -362,7 +375,7 @@ impl Entry {
             Side::Reader => reader,
             Side::Writer => writer,
         };
-        // Nearly all are valid, and saying so is much cheaper than being ready to say why not.
+        // Fast path: `is_valid` is cheaper than collecting errors.
         if validator.is_valid(&value) {
             return Ok(());
         }
@@ -371,7 +384,8 @@ impl Entry {
             "" => "the payload".to_owned(),
             pointer => pointer.to_owned(),
         };
-        Err(format!("{}: {pointer}: {error}", self.contract.subject))
+        // The message goes to logs, where values of the payload do not belong.
+        Err(format!("{}: {pointer}: {}", self.contract.subject, error.masked()))
     }
 
     fn compiled(&self) -> Result<&Compiled, RegistryError> {
@@ -386,10 +400,10 @@ impl Entry {
             let constraints = constraints(name, &self.contract.schema).map_err(fail)?;
             return Ok(self.compiled.get_or_init(|| Compiled::Message(constraints)));
         }
-        let open: Value =
+        let written: Value =
             serde_json::from_str(&self.contract.schema).map_err(|error| fail(error.to_string()))?;
-        let mut closed = open.clone();
-        close(&mut closed);
+        let (open, mut closed) = (schema::open(&written), schema::closed(&written));
+        speed_up(&mut closed);
         let compile = |schema: &Value| {
             let options = jsonschema::options().with_draft(Draft::Draft202012);
             options
@@ -420,30 +434,30 @@ fn constraints(message: &str, schema: &str) -> Result<Constraints, String> {
     Constraints::of(&message).map_err(|unsupported| unsupported.to_string())
 }
 
-/// Makes every object of a schema refuse fields that it does not declare.
-///
-/// Below `allOf` and its like an object is only a part of one, and is closed by the whole.
-fn close(schema: &mut Value) {
+/// Spells `unevaluatedProperties: false` as `additionalProperties: false` where nothing beside it
+/// declares fields too: both mean the same there, and the second is much cheaper because it need
+/// not remember what was evaluated.
+fn speed_up(schema: &mut Value) {
     let Value::Object(fields) = schema else { return };
     for (name, part) in fields.iter_mut() {
-        match (name.as_str(), part) {
-            ("properties" | "$defs" | "patternProperties", Value::Object(parts)) => {
-                parts.values_mut().for_each(close);
+        match part {
+            Value::Object(parts) if NAMED.contains(&name.as_str()) => {
+                parts.values_mut().for_each(speed_up);
             }
-            ("items" | "additionalProperties" | "contains", part) => close(part),
-            ("prefixItems", Value::Array(parts)) => parts.iter_mut().for_each(close),
+            Value::Array(parts) if MANY.contains(&name.as_str()) => {
+                parts.iter_mut().for_each(speed_up);
+            }
+            part if ONE.contains(&name.as_str()) => speed_up(part),
             _ => {}
         }
     }
-    if fields.contains_key("properties")
+    let composed = |keyword: &String| IN_PLACE.contains(&keyword.as_str());
+    if fields.get("unevaluatedProperties") == Some(&Value::Bool(false))
         && !fields.contains_key("additionalProperties")
-        && !fields.contains_key("unevaluatedProperties")
+        && !fields.keys().any(composed)
     {
-        // Where nothing beside it declares fields too, both mean the same, and the first is
-        // much cheaper: it need not remember what was evaluated.
-        let alone = !fields.keys().any(|keyword| IN_PLACE.contains(&keyword.as_str()));
-        let lock = if alone { "additionalProperties" } else { "unevaluatedProperties" };
-        fields.insert(lock.to_owned(), json!(false));
+        fields.remove("unevaluatedProperties");
+        fields.insert("additionalProperties".to_owned(), Value::Bool(false));
     }
 }
 
@@ -464,28 +478,38 @@ const IN_PLACE: [&str; 11] = [
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
-    fn a_closed_copy_refuses_what_is_not_declared_at_any_depth() {
-        let mut schema = json!({
+    fn a_cheaper_spelling_of_a_closed_copy_refuses_the_same() {
+        let schema = json!({
             "properties": {
                 "a": { "type": "object", "properties": { "b": { "type": "string" } } },
                 "list": { "type": "array", "items": { "properties": { "c": {} } } },
             },
             "allOf": [{ "properties": { "d": {} } }],
         });
-        close(&mut schema);
-        assert_eq!(schema["unevaluatedProperties"], false, "the parts of allOf count as well");
-        assert_eq!(schema["properties"]["a"]["additionalProperties"], false);
-        let closed = jsonschema::draft202012::new(&schema).expect("it compiles");
-        for fine in [json!({}), json!({ "a": { "b": "" }, "list": [{ "c": 1 }], "d": 1 })] {
-            assert!(closed.is_valid(&fine), "{fine}");
-        }
-        for wrong in
-            [json!({ "x": 1 }), json!({ "a": { "x": 1 } }), json!({ "list": [{ "x": 1 }] })]
-        {
-            assert!(!closed.is_valid(&wrong), "{wrong}");
+        let slow = schema::closed(&schema);
+        let mut quick = slow.clone();
+        speed_up(&mut quick);
+        assert_eq!(quick["unevaluatedProperties"], false, "the parts of allOf count as well");
+        assert_eq!(quick["properties"]["a"]["additionalProperties"], false);
+        let [slow, quick] =
+            [slow, quick].map(|one| jsonschema::draft202012::new(&one).expect("it compiles"));
+        for (payload, fits) in [
+            (json!({}), true),
+            (json!({ "a": { "b": "" }, "list": [{ "c": 1 }], "d": 1 }), true),
+            (json!({ "x": 1 }), false),
+            (json!({ "a": { "x": 1 } }), false),
+            (json!({ "list": [{ "x": 1 }] }), false),
+        ] {
+            assert_eq!(
+                (slow.is_valid(&payload), quick.is_valid(&payload)),
+                (fits, fits),
+                "{payload}"
+            );
         }
     }
 }

@@ -47,6 +47,10 @@ impl Registry {
         match *self {}
     }
 
+    pub(crate) fn known(&self) -> Vec<chapar_sql::KnownSubject> {
+        match *self {}
+    }
+
     pub(crate) fn stamped(&self) -> Vec<String> {
         match *self {}
     }

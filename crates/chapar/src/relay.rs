@@ -109,6 +109,9 @@ impl Hands {
                 if lease.as_ref().is_ok_and(republishes) {
                     self.relay.transport.forget_published();
                 }
+                if let Ok(lease) = &lease {
+                    self.stamper().begin_life(lease.life);
+                }
                 answer(Asked::Lease, lease, Happened::Leased)
             }
             Do::Renew(epoch) => {
@@ -156,7 +159,7 @@ impl Hands {
             self.stamper().forget();
             outbox.mark(reading.epoch, &reading.tracks, &self.relay.stamped).await?;
         }
-        let mut chunk = outbox.read(&reading.tracks, reading.limit).await?;
+        let mut chunk = outbox.read(reading.epoch, &reading.tracks, reading.limit).await?;
         self.stamper().marked(reading.marked);
         let unknown = self.stamper().unknown(&chunk.rows);
         if !unknown.is_empty() {
@@ -182,7 +185,11 @@ impl Hands {
                 results.push((ticket, Err(PublishError::Behind)));
                 continue;
             }
-            if let Err(error) = self.relay.chapar.complete(&mut row) {
+            let complete = match row.unreadable.take() {
+                Some(error) => Err(error),
+                None => self.relay.chapar.complete(&mut row),
+            };
+            if let Err(error) = complete {
                 warn!(event_id = %row.event_id, topic = row.topic, error, "event quarantined");
                 refused.extend(row.key);
                 results.push((ticket, Err(PublishError::Never(error))));
@@ -245,11 +252,15 @@ fn answer<T>(
     match result {
         Ok(answer) => happened(answer),
         Err(OutboxError::LeaseLost(lost)) => {
-            debug!(%lost, "lease lost to another relay");
+            debug!(%lost, "leasing again");
             Happened::LeaseLost(asked)
         }
         Err(error) => {
-            warn!(error = &error as &dyn std::error::Error, ?asked, "outbox call failed; retrying");
+            warn!(
+                error = &error as &dyn std::error::Error,
+                ?asked,
+                "outbox call failed; leasing again"
+            );
             Happened::Failed(asked)
         }
     }
@@ -258,8 +269,8 @@ fn answer<T>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Profile, Store, StoreOptions};
-    use chapar_core::dialect::Melmastoon;
+    use crate::{Store, StoreOptions};
+    use chapar_core::dialect::MetadataJson;
     use chapar_core::port::{BoxFuture, Checkpoint, KeyMarks, OutboxRow, Renewed, Track};
     use chapar_sql::SqlTransport;
 
@@ -281,7 +292,7 @@ mod tests {
             unreachable!("there is no lease")
         }
 
-        fn read<'a>(&'a self, _: &'a [Track], _: usize) -> Answer<'a, Chunk> {
+        fn read<'a>(&'a self, _: i64, _: &'a [Track], _: usize) -> Answer<'a, Chunk> {
             unreachable!("there is no lease")
         }
 
@@ -312,10 +323,10 @@ mod tests {
         let url = format!("sqlite:{}", folder.path().join("relay.db").display());
         let store = Store::open(&url, &StoreOptions::default()).await;
         let store = store.unwrap_or_else(|e| panic!("{e}"));
-        let profile = Profile::builtin("melmastoon").unwrap_or_else(|| panic!("no profile"));
+        let profile = chapar_testkit::profile("melmastoon");
         let relay = Relay {
             transport: Arc::new(SqlTransport::new(store.clone(), "a")),
-            chapar: Chapar::builder(store, profile, Arc::new(Melmastoon)).build(),
+            chapar: Chapar::builder(store, profile, Arc::new(MetadataJson)).build(),
             outbox: Arc::new(Broken),
             owner: "a".into(),
             plan: Plan::default(),

@@ -6,6 +6,7 @@ use chapar_sql::RepublishRequest;
 
 use crate::StoreError;
 use crate::chapar::Chapar;
+use crate::ops::{Operator, Outbox};
 
 impl Chapar {
     /// Asks the relays to publish everything again that was published within the time `ago`, under
@@ -20,16 +21,12 @@ impl Chapar {
         actor: &str,
         reason: &str,
     ) -> Result<i64, StoreError> {
-        let mut tx = self.store().begin_engine().await?;
-        let id = tx.conn().ask_to_republish(ago, actor, reason).await?;
-        tx.commit().await?;
-        Ok(id)
+        Outbox::of(self.store()).republish(ago, Operator { name: actor, reason }).await
     }
 
     /// The progress of a request; `None` if there is none with this number.
     pub async fn republish_request(&self, id: i64) -> Result<Option<RepublishRequest>, StoreError> {
-        let mut tx = self.store().begin_read().await?;
-        tx.conn().republish_request(id).await
+        Outbox::of(self.store()).republish_request(id).await
     }
 
     /// Cancels a request. What was published again stays published. Returns whether there was one
@@ -40,9 +37,6 @@ impl Chapar {
         actor: &str,
         reason: &str,
     ) -> Result<bool, StoreError> {
-        let mut tx = self.store().begin_engine().await?;
-        let cancelled = tx.conn().cancel_republish(id, actor, reason).await?;
-        tx.commit().await?;
-        Ok(cancelled)
+        Outbox::of(self.store()).cancel_republish(id, Operator { name: actor, reason }).await
     }
 }

@@ -15,7 +15,7 @@ use crate::metrics::Metrics;
 use crate::ops::Copier;
 use crate::projection::Builder;
 use crate::relay::Relay;
-use crate::supervisor::{Ended, Health, Part, Patience, Supervisor};
+use crate::supervisor::{Ended, Health, Part, Supervisor};
 
 /// An [`App`] that runs. Its parts are supervised: one that breaks starts again, with back-off.
 pub struct Running {
@@ -50,7 +50,7 @@ impl Running {
         app.declare(&chapar).await?;
         let metrics = Metrics::default();
         let stop = CancellationToken::new();
-        let mut supervisor = Supervisor::new(stop.clone(), Patience::default());
+        let mut supervisor = Supervisor::new(stop.clone(), app.patience);
         for folds in &app.projections {
             let builder = Builder {
                 chapar: chapar.clone(),
@@ -166,6 +166,10 @@ impl Retention {
     async fn run(self) -> Part {
         loop {
             match self.chapar.store().keep_house(&self.keep).await {
+                Ok(kept) if kept.repaired > 0 => warn!(
+                    keys = kept.repaired,
+                    "parked keys had no first row and would never have been released; repaired"
+                ),
                 Ok(kept) => debug!(?kept, "retention run done"),
                 // A lock that an operator or another process holds is the usual reason.
                 Err(error) => warn!(%error, "retention run failed; retrying in 30 s"),

@@ -42,13 +42,13 @@ use bytes::Bytes;
 use chapar_core::dialect::Message;
 use chapar_core::port::{AckToken, Clock, Delivery, ManualClock, Position};
 use chapar_core::{Envelope, Headers, IntoDraft, Tenant};
-use chapar_sql::{Backend, DeadLetter, SqlTransport, Store, StoreError, StoreOptions};
+use chapar_sql::{Backend, DeadLetter, SqlTransport, Store, StoreError, StoreOptions, Tables};
 use jiff::{SignedDuration, Timestamp};
 use tokio_util::sync::CancellationToken;
 
 use crate::app::{App, Parts, StartError};
 use crate::chapar::{AppendError, Chapar, topic};
-use crate::consumer::{Item, Runner};
+use crate::consumer::{Item, Later, Runner};
 use crate::failure::Failure;
 use crate::metrics::{ConsumerMetrics, Metrics};
 
@@ -123,8 +123,8 @@ pub enum HarnessError {
     /// Something of the engine failed.
     #[error("{0}")]
     Failed(String),
-    /// Events set off events without end.
-    #[error("it does not come to rest: events set off others without end")]
+    /// Events keep triggering more events.
+    #[error("events keep triggering more events; the harness gave up")]
     Restless,
     /// The first delivery was not applied, so that there is nothing to compare with.
     #[error("{consumer} did not apply the first delivery: {outcome:?}{why}")]
@@ -212,7 +212,7 @@ impl Harness {
         let id = self.chapar.append(&mut tx, tenant, event).await?.event_id;
         tx.commit().await?;
         let mut tx = self.chapar.store().begin_read().await?;
-        let events = tx.conn().appended_after(self.read_to).await?;
+        let events = tx.outbox_rows().appended_after(self.read_to).await?;
         tx.rollback().await?;
         for event in events {
             let envelope = self.decode(event.topic, event.headers, event.body)?;
@@ -276,7 +276,7 @@ impl Harness {
     /// The open dead letters, newest first.
     pub async fn letters(&self) -> Result<Vec<DeadLetter>, HarnessError> {
         let mut tx = self.chapar.store().begin_read().await?;
-        let letters = tx.conn().open_dead_letters(1000).await?;
+        let letters = tx.letters().open(1000).await?;
         tx.rollback().await?;
         Ok(letters)
     }
@@ -328,7 +328,7 @@ impl Harness {
 
     async fn contents(&self) -> Result<BTreeMap<String, Vec<String>>, HarnessError> {
         let mut tx = self.chapar.store().begin_read().await?;
-        let contents = tx.conn().contents().await?;
+        let contents = tx.survey().contents().await?;
         tx.rollback().await?;
         Ok(contents)
     }
@@ -355,7 +355,7 @@ impl Harness {
     /// Hands what was appended meanwhile to the consumers.
     async fn hand_on(&mut self) -> Result<bool, HarnessError> {
         let mut tx = self.chapar.store().begin_read().await?;
-        let events = tx.conn().appended_after(self.read_to).await?;
+        let events = tx.outbox_rows().appended_after(self.read_to).await?;
         tx.rollback().await?;
         let moved = !events.is_empty();
         for event in events {
@@ -421,7 +421,8 @@ impl Harness {
     async fn hand_to(&mut self, runner: usize, delivery: Delivery) {
         let consumer = &self.parts.runners[runner];
         let ordered = consumer.consumer.ordered;
-        let item = consumer.item(delivery).await;
+        let epoch = consumer.epoch().await.unwrap_or(0);
+        let item = consumer.item(delivery, false, epoch).await;
         let key = item.arrival.ordering_key.clone().filter(|_| ordered);
         let earlier = self.waiting.iter_mut().find(|waiting| {
             waiting.runner == runner
@@ -440,7 +441,7 @@ impl Harness {
         while !items.is_empty() {
             let mut rest = items.split_off(items.len().min(most));
             let done = self.parts.runners[runner].clone().work(items).await;
-            for (at, mut items) in done.later {
+            for Later { at, mut items, .. } in done.later {
                 // What comes behind it in its key waits as well.
                 items.append(&mut rest);
                 self.waiting.push(Waiting { runner, at, items });

@@ -7,7 +7,7 @@ use std::time::Duration;
 use chapar_core::Cause;
 use chapar_core::machine::retry::{Next, RetryPolicy};
 use chapar_core::port::BoxFuture;
-use chapar_sql::DueTimer;
+use chapar_sql::{DueTimer, Tables};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, warn};
@@ -63,7 +63,7 @@ impl Timers {
         let now = self.chapar.clock().now();
         let mut tx = self.chapar.store().begin_read().await?;
         let handled = self.handlers.keys().map(|(saga, timer)| format!("{saga}/{timer}")).collect();
-        let due = tx.conn().due_timers(handled, now, AT_ONCE).await?;
+        let due = tx.timers().due(handled, now, AT_ONCE).await?;
         tx.rollback().await?;
         for timer in &due {
             if let Err(failure) = self.fire(timer, now).await {
@@ -74,9 +74,9 @@ impl Timers {
     }
 
     async fn fire(&self, timer: &DueTimer, now: Timestamp) -> Result<(), Failure> {
-        let mut tx = self.chapar.store().begin(&timer.tenant).await?;
-        let saga = tx.conn().load_saga(&timer.saga, &timer.key, "").await?;
-        if !tx.conn().take_timer(timer).await? {
+        let mut tx = self.chapar.store().begin_engine().await?;
+        let saga = tx.sagas().load(&timer.saga, &timer.key, &timer.tenant, "").await?;
+        if !tx.timers().take(timer).await? {
             return Ok(());
         }
         let Some(saga) = saga else {
@@ -137,11 +137,12 @@ impl Timers {
             }
             Next::GiveUp => {
                 error!(saga, key, timer = timer.name, tenant_id, %failure, attempts, "saga is stuck: its timer keeps failing");
-                mark_stuck(&mut tx, saga, key, failure.message(), now).await?;
+                let of = (&**saga, &**key, &**tenant_id);
+                mark_stuck(&mut tx, of, failure.message(), now).await?;
                 now.saturating_add(STUCK_FOR).unwrap_or(Timestamp::MAX)
             }
         };
-        tx.conn().postpone_timer(timer, at, attempts).await?;
+        tx.timers().postpone(timer, at, attempts).await?;
         tx.commit().await?;
         Ok(())
     }

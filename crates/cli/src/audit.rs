@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use chapar::ops::{AuditFilter, AuditLine};
+use chapar::ops::{AuditFilter, AuditLine, audit_lines};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -74,15 +74,13 @@ async fn list(args: List) -> Result<ExitCode> {
         until: args.until,
         before: args.before,
     };
-    let mut tx = store.begin_read().await?;
-    let lines = tx.conn().audit_lines(&filter, args.limit as i64).await?;
-    tx.rollback().await?;
+    let lines = audit_lines(&store, &filter, args.limit as i64).await?;
     match args.store.format {
         Format::Json => {
             let lines: Vec<_> = lines.iter().map(as_json).collect();
             println!("{}", serde_json::to_string_pretty(&lines)?);
         }
-        Format::Text if lines.is_empty() => eprintln!("nothing"),
+        Format::Text if lines.is_empty() => eprintln!("no entries"),
         Format::Text => lines.iter().for_each(print),
     }
     Ok(ExitCode::SUCCESS)

@@ -238,85 +238,98 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
         eprintln!("{}: a debug build; measure with --release", red("warning"));
     }
     match command {
-        Command::Validate(args) => {
-            let turn = Duration::from_millis(args.turn_ms);
-            let report = validate::run(melmastoon::CONTRACTS, turn)?;
-            print(args.format, &report, || report.table())
-        }
-        Command::Relay(args) => {
-            let options = relay::Options {
-                program: std::env::current_exe()?,
-                store: args.place.store,
-                transport: args.place.transport,
-                events: args.events,
-                rounds: args.place.rounds as usize,
-                naive: Duration::from_secs(args.naive_seconds),
-            };
-            let report = relay::run(&options)?;
-            print(args.place.format, &report, || report.table())
-        }
-        Command::Letters(args) => {
-            let options = letters::Options {
-                program: std::env::current_exe()?,
-                store: args.store,
-                letters: args.letters,
-                replayed: args.replayed,
-                rounds: args.rounds as usize,
-            };
-            let report = letters::run(&options)?;
-            print(args.format, &report, || report.table())
-        }
-        Command::Append(args) => {
-            let options = append::Options {
-                store: args.store,
-                rounds: args.rounds as usize,
-                turn: Duration::from_millis(args.turn_ms),
-            };
-            let report = append::run(&options)?;
-            print(args.format, &report, || report.table())
-        }
-        Command::Consume(Consume { messages, database: args }) => {
-            let options = consume::Options {
-                store: args.store,
-                rounds: args.rounds as usize,
-                turn: Duration::from_millis(args.turn_ms),
-                messages,
-            };
-            let report = consume::run(&options)?;
-            print(args.format, &report, || report.table())
-        }
-        Command::Seek(args) => {
-            let options = seek::Options {
-                store: args.store,
-                events: args.events,
-                rounds: args.rounds as usize,
-            };
-            let report = seek::run(&options)?;
-            print(args.format, &report, || report.table())
-        }
-        Command::Latency(args) => {
-            let options = latency::Options {
-                program: std::env::current_exe()?,
-                store: args.place.store,
-                transport: args.place.transport,
-                rate: args.rate,
-                rounds: args.place.rounds as usize,
-                turn: Duration::from_millis(args.turn_ms),
-            };
-            let report = latency::run(&options)?;
-            print(args.place.format, &report, || report.table())
-        }
-        Command::Transport(args) => {
-            let options = transport::Options {
-                transport: args.transport,
-                rounds: args.rounds as usize,
-                turn: Duration::from_millis(args.turn_ms),
-                bytes: args.bytes as usize,
-            };
-            let report = transport::run(&options)?;
-            print(args.format, &report, || report.table())
-        }
+        Command::Validate(args) => measure_validate(args),
+        Command::Relay(args) => measure_relay(args),
+        Command::Letters(args) => measure_letters(args),
+        Command::Append(args) => measure_append(args),
+        Command::Consume(args) => measure_consume(args),
+        Command::Seek(args) => measure_seek(args),
+        Command::Latency(args) => measure_latency(args),
+        Command::Transport(args) => measure_transport(args),
     }
+}
+
+fn measure_validate(args: Validate) -> Result<ExitCode> {
+    let turn = Duration::from_millis(args.turn_ms);
+    let report = validate::run(melmastoon::CONTRACTS, turn)?;
+    print(args.format, &report, || report.table())
+}
+
+fn measure_relay(args: Relay) -> Result<ExitCode> {
+    let options = relay::Options {
+        program: std::env::current_exe()?,
+        store: args.place.store,
+        transport: args.place.transport,
+        events: args.events,
+        rounds: args.place.rounds as usize,
+        naive: Duration::from_secs(args.naive_seconds),
+    };
+    let report = relay::run(&options)?;
+    print(args.place.format, &report, || report.table())
+}
+
+fn measure_letters(args: Letters) -> Result<ExitCode> {
+    let options = letters::Options {
+        program: std::env::current_exe()?,
+        store: args.store,
+        letters: args.letters,
+        replayed: args.replayed,
+        rounds: args.rounds as usize,
+    };
+    let report = letters::run(&options)?;
+    print(args.format, &report, || report.table())
+}
+
+fn measure_append(args: Database) -> Result<ExitCode> {
+    let options = append::Options {
+        store: args.store,
+        rounds: args.rounds as usize,
+        turn: Duration::from_millis(args.turn_ms),
+    };
+    let report = append::run(&options)?;
+    print(args.format, &report, || report.table())
+}
+
+fn measure_consume(Consume { messages, database: args }: Consume) -> Result<ExitCode> {
+    let options = consume::Options {
+        store: args.store,
+        rounds: args.rounds as usize,
+        turn: Duration::from_millis(args.turn_ms),
+        messages,
+    };
+    let report = consume::run(&options)?;
+    print(args.format, &report, || report.table())
+}
+
+fn measure_seek(args: SeekBench) -> Result<ExitCode> {
+    let options =
+        seek::Options { store: args.store, events: args.events, rounds: args.rounds as usize };
+    let report = seek::run(&options)?;
+    print(args.format, &report, || report.table())
+}
+
+fn measure_latency(args: Latency) -> Result<ExitCode> {
+    let options = latency::Options {
+        program: std::env::current_exe()?,
+        store: args.place.store,
+        transport: args.place.transport,
+        rate: args.rate,
+        rounds: args.place.rounds as usize,
+        turn: Duration::from_millis(args.turn_ms),
+    };
+    let report = latency::run(&options)?;
+    print(args.place.format, &report, || report.table())
+}
+
+fn measure_transport(args: Transport) -> Result<ExitCode> {
+    let options = transport::Options {
+        transport: args.transport,
+        rounds: args.rounds as usize,
+        turn: Duration::from_millis(args.turn_ms),
+        bytes: args.bytes as usize,
+    };
+    let report = transport::run(&options)?;
+    print(args.format, &report, || report.table())
 }
 
 fn print<T: Serialize>(

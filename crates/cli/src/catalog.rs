@@ -5,7 +5,6 @@ pub(crate) mod show;
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -188,7 +187,8 @@ pub(crate) fn flawless(at: &Where) -> Result<Loaded, ExitCode> {
     let loaded = chapar_catalog::load(&folder)
         .map_err(|error| usage(&format!("{:#}", anyhow::Error::new(error))))?;
     if !loaded.mistakes.is_empty() {
-        eprint!("{}", show::mistakes(std::slice::from_ref(&loaded)));
+        let mistakes = show::mistakes(std::slice::from_ref(&loaded));
+        crate::output::eprint(format_args!("{mistakes}"));
         eprintln!("{}", show::verdict(&loaded));
         return Err(ExitCode::FAILURE);
     }
@@ -267,8 +267,6 @@ pub(crate) fn write_site(folder: &Path, site: &BTreeMap<String, String>) -> Resu
 
 /// To stdout; a reader that closes the pipe early is not an error.
 pub(crate) fn say(text: &str) -> Result<()> {
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
+    print!("{text}");
+    Ok(())
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, anyhow, bail};
 use serde::{Deserialize, Serialize};
 
 use crate::push::Push;
@@ -85,9 +85,12 @@ impl Config {
         };
         let text = std::fs::read_to_string(file)
             .with_context(|| format!("the configuration {} cannot be read", file.display()))?;
-        let config: Config = toml::from_str(&text)
-            .with_context(|| format!("the configuration {} is not valid", file.display()))?;
-        Ok(config)
+        toml::from_str(&text).map_err(|error: toml::de::Error| {
+            // The error of the library quotes the line, which may hold a secret.
+            let line = error.span().map_or(1, |span| text[..span.start].matches('\n').count() + 1);
+            let why = without_values(error.message());
+            anyhow!("the configuration {} is not valid, line {line}: {why}", file.display())
+        })
     }
 
     /// Refuses invalid values.
@@ -108,12 +111,27 @@ impl Config {
     }
 }
 
+/// The message without what it quotes of the file.
+fn without_values(message: &str) -> String {
+    let message = match (message.find('"'), message.rfind('"')) {
+        (Some(from), Some(to)) if from < to => {
+            format!("{}…{}", &message[..=from], &message[to..])
+        }
+        _ => message.to_owned(),
+    };
+    match message.strip_prefix("unknown variant `").and_then(|rest| rest.split_once('`')) {
+        Some((_, expected)) => format!("unknown value{expected}"),
+        None => message,
+    }
+}
+
 /// `chapar config`: the effective configuration as TOML, with secrets masked.
 pub(crate) fn print(mut config: Config) -> Result<ExitCode> {
     let store = config.up.store.iter_mut();
     let transports =
         [&mut config.up.transport, &mut config.relay.transport, &mut config.push.transport];
-    for url in transports.into_iter().chain(store) {
+    let others = config.nats.monitor.iter_mut().chain([&mut config.push.to]);
+    for url in transports.into_iter().chain(store).chain(others) {
         *url = transport::masked(url);
     }
     print!("{}", toml::to_string_pretty(&config.check()?)?);

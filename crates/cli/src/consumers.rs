@@ -4,8 +4,8 @@ mod seek;
 
 use std::process::ExitCode;
 
-use anyhow::{Result, bail};
-use chapar::AuditEntry;
+use anyhow::Result;
+use chapar::ops::{ConsumerView, Consumers, Operator};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
@@ -83,8 +83,7 @@ pub(crate) fn run(command: Command, config: Config) -> Result<ExitCode> {
 
 async fn list(target: &Target) -> Result<ExitCode> {
     let store = open(target).await?;
-    let mut tx = store.begin_read().await?;
-    let cards = tx.conn().consumers().await?;
+    let cards = Consumers::of(&store).list().await?;
     match target.format {
         Format::Json => {
             let cards: Vec<_> = cards
@@ -117,28 +116,16 @@ async fn list(target: &Target) -> Result<ExitCode> {
 
 async fn show(args: &Show) -> Result<ExitCode> {
     let (consumer, store) = (&args.consumer, open(&args.target).await?);
-    let mut tx = store.begin_read().await?;
-    let mut conn = tx.conn();
-    let cards = conn.consumers().await?;
-    let Some(card) = cards.into_iter().find(|card| card.consumer == *consumer) else {
-        bail!(
-            "no consumer {consumer} has run on this store; `chapar consumers list` shows who has"
-        );
-    };
-    let topics = conn.topics_of(consumer).await?;
-    let declared = conn.declared_consumer(consumer).await?;
-    let append_only = declared.is_some_and(|declared| declared.append_only);
-    let cursors = conn.log_cursors(consumer).await?;
-    let lag = if cursors.is_empty() { None } else { Some(conn.log_lag(consumer).await?) };
-    let since = conn.remembers_since(consumer).await?;
+    let ConsumerView { card, topics, append_only, positions, behind, remembers_since } =
+        Consumers::of(&store).show(consumer).await?;
     match args.target.format {
         Format::Json => {
             let shown = json!({
                 "consumer": card.consumer, "service": card.service, "topics": topics,
-                "append_only": append_only, "behind": lag, "last_seen": card.last_seen,
+                "append_only": append_only, "behind": behind, "last_seen": card.last_seen,
                 "dead_letters": card.dead_letters, "parked": card.parked,
-                "paused": card.paused, "paused_at": card.paused_at, "remembers_since": since,
-                "positions": cursors,
+                "paused": card.paused, "paused_at": card.paused_at, "remembers_since": remembers_since,
+                "positions": positions,
             });
             println!("{}", serde_json::to_string_pretty(&shown)?);
         }
@@ -147,7 +134,7 @@ async fn show(args: &Show) -> Result<ExitCode> {
             if append_only {
                 println!("append-only   it never applies events again");
             }
-            match lag {
+            match behind {
                 Some(lag) => println!("behind        {lag} events"),
                 None => println!("behind        unknown; ask the broker"),
             }
@@ -155,7 +142,7 @@ async fn show(args: &Show) -> Result<ExitCode> {
                 "dead letters  {}, with {} parked behind them",
                 card.dead_letters, card.parked
             );
-            if let Some(since) = since {
+            if let Some(since) = remembers_since {
                 println!("inbox         remembers applied events since {since}");
             }
             println!("last seen     {}", card.last_seen);
@@ -165,7 +152,7 @@ async fn show(args: &Show) -> Result<ExitCode> {
             for topic in &topics {
                 println!("reads         {topic}");
             }
-            for (partition, offset) in &cursors {
+            for (partition, offset) in &positions {
                 println!("{}", dim(&format!("partition {partition} acknowledged to {offset}")));
             }
         }
@@ -176,29 +163,18 @@ async fn show(args: &Show) -> Result<ExitCode> {
 async fn set(decide: &Decide, pause: bool) -> Result<ExitCode> {
     let (consumer, reason) = (&decide.consumer, told(&decide.reason)?);
     let store = open(&decide.target).await?;
-    let mut tx = store.begin_engine().await?;
-    let known = tx.conn().consumers().await?;
-    if !known.iter().any(|card| card.consumer == *consumer) {
-        bail!(
-            "no consumer {consumer} has run on this store; `chapar consumers list` shows who has"
-        );
-    }
-    let changed = match pause {
-        true => tx.conn().pause(consumer, reason).await?,
-        false => tx.conn().resume(consumer).await?,
+    let (consumers, actor) = (Consumers::of(&store), operator());
+    let by = Operator { name: &actor, reason };
+    let (outcome, then) = match pause {
+        true => {
+            consumers.pause(consumer, by).await?;
+            ("paused", "it stops within a second")
+        }
+        false => {
+            consumers.resume(consumer, by).await?;
+            ("resumed", "it continues within a second")
+        }
     };
-    if !changed {
-        let stands = if pause { "is already paused" } else { "is not paused" };
-        bail!("{consumer} {stands}");
-    }
-    let (action, outcome, then) = match pause {
-        true => ("consumer.pause", "paused", "it stops within a second"),
-        false => ("consumer.resume", "resumed", "it continues within a second"),
-    };
-    let actor = operator();
-    let entry = AuditEntry { actor: &actor, action, target: consumer, reason, detail: "{}" };
-    tx.conn().audit(&entry).await?;
-    tx.commit().await?;
     match decide.target.format {
         Format::Json => println!("{}", json!({ "consumer": consumer, "outcome": outcome })),
         Format::Text => eprintln!("{outcome} {consumer}: {then}"),

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 use chapar_core::Envelope;
-use chapar_core::dialect::{CloudEvents, Dialect, Learning, Melmastoon, Message};
+use chapar_core::dialect::{CloudEvents, Dialect, FlatJson, Message, MetadataJson};
 use chapar_core::webhook::ID;
 use chapar_server::{Answer, Received, Receiver, Trouble};
 use clap::{Args, Subcommand};
@@ -50,7 +50,7 @@ pub(crate) struct Receive {
 
 const RECEIVE: &str = "\
 Examples:
-  echo whsec_$(openssl rand -base64 32) > dev.secret
+  (umask 077; echo whsec_$(openssl rand -base64 32) > dev.secret)
   chapar dev receive --secret-file dev.secret
   chapar dev receive --secret-file dev.secret --fail-every 3 --status 503
   chapar dev receive --secret-file dev.secret --listen 127.0.0.1:0 --format json
@@ -145,6 +145,6 @@ fn envelope(received: &Received) -> Option<Envelope> {
         headers: received.headers.iter().cloned().collect(),
         body: received.body.clone(),
     };
-    let dialects: [&dyn Dialect; 3] = [&Melmastoon, &Learning, &CloudEvents::Structured];
+    let dialects: [&dyn Dialect; 3] = [&MetadataJson, &FlatJson, &CloudEvents::Structured];
     dialects.iter().find_map(|dialect| dialect.decode(&message).ok())
 }

@@ -6,16 +6,17 @@ mod show;
 
 use std::process::ExitCode;
 
-use anyhow::Result;
-use chapar::ops::{LetterFilter, Letters, Operator, Settled, TriageError};
+use anyhow::{Context, Result, bail};
+use chapar::ops::{LetterFilter, Letters, LettersChanged, Operator, TriageError};
 use chapar_core::machine::failure::{FailureClass, FailureKind};
+use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::json;
 
 use crate::config::duration;
 use crate::outbox::{Target, open, operator, told};
-use crate::output::Format;
+use crate::output::{Format, confirmed, print_bytes};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -67,12 +68,13 @@ Examples:
 
 Each letter waits for its key's turn, and its followers are applied after it, in order. Ctrl-C stops
 the replay and prints how to resume it: no letter is skipped or taken twice, also after a crash. A
-letter that fails again is open again. Exit code: 0 if all were applied, else 1.")]
+letter that fails again is open again. Exit code: 0 if all were applied, 1 if one failed or was
+refused because of its class (see `classify --fix`) or age (see --reapply).")]
     Replay(replay::Replay),
     /// Correct an event and replay it.
     #[command(after_help = "\
 Examples:
-  chapar dlq show ID --payload --store sqlite:hotel.db > payload.json
+  chapar dlq show ID --payload --profile melmastoon --store sqlite:hotel.db > payload.json
   chapar dlq edit-and-replay ID --payload payload.json --profile melmastoon \\
       --contracts contracts.json --reason 'INC-42: the rate was in afghani' --store sqlite:hotel.db
 
@@ -89,27 +91,28 @@ Examples:
   chapar dlq delete 0198f2c4-5e6a-7b1c-8d2e-3f4a5b6c7d8e --reason 'signed off by compliance' \\
       --store postgres://localhost/hotel
 
-The record of the letter stays, with who deleted it and why.")]
-    Delete(Close),
+The record of the letter stays, with who deleted it and why. --all asks for confirmation; in a script
+give --yes.")]
+    Delete(Delete),
 }
 
 #[derive(Args)]
 #[command(next_help_heading = "Which letters")]
 pub(crate) struct Filter {
     /// Of this group, by its fingerprint as `groups` shows it.
-    #[arg(long, value_name = "FINGERPRINT")]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new(), value_name = "FINGERPRINT")]
     group: Option<String>,
 
     /// Of this consumer.
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new(), value_name = "NAME")]
     consumer: Option<String>,
 
     /// Of this topic.
-    #[arg(long, value_name = "TOPIC")]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new(), value_name = "TOPIC")]
     topic: Option<String>,
 
     /// Of this tenant.
-    #[arg(long, value_name = "TENANT")]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new(), value_name = "TENANT")]
     tenant: Option<String>,
 
     /// Of this kind: undecodable, schema_invalid, rule_violation, transient or timeout.
@@ -117,7 +120,7 @@ pub(crate) struct Filter {
     kind: Option<FailureKind>,
 
     /// With this text in the error; numbers and quoted values match any.
-    #[arg(long, value_name = "TEXT")]
+    #[arg(long, value_parser = NonEmptyStringValueParser::new(), value_name = "TEXT")]
     error: Option<String>,
 
     /// Of this class: schema-drift, vendor-outage, poison or consumer-bug.
@@ -196,9 +199,14 @@ pub(crate) struct Show {
     #[arg(long)]
     message: bool,
 
-    /// The system's profile, for decoding the message.
-    #[arg(long, env = "CHAPAR_PROFILE", default_value = "melmastoon", value_name = "NAME|FILE")]
-    profile: String,
+    /// The system's profile, a shipped system or a TOML file: needed for --payload.
+    #[arg(
+        long,
+        env = "CHAPAR_PROFILE",
+        value_name = "NAME|FILE",
+        required_if_eq("payload", "true")
+    )]
+    profile: Option<String>,
 
     #[command(flatten)]
     target: Target,
@@ -246,6 +254,16 @@ pub(crate) struct Close {
     target: Target,
 }
 
+#[derive(Args)]
+pub(crate) struct Delete {
+    #[command(flatten)]
+    close: Close,
+
+    /// Do not ask for confirmation with --all.
+    #[arg(long)]
+    yes: bool,
+}
+
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct ClassOrNone(Option<FailureClass>);
 
@@ -259,8 +277,8 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             Command::Classify(args) => classify(args).await,
             Command::Replay(args) => replay::run(args).await,
             Command::EditAndReplay(args) => edit::run(args).await,
-            Command::Quarantine(args) => close(args, false).await,
-            Command::Delete(args) => close(args, true).await,
+            Command::Quarantine(args) => quarantine(args).await,
+            Command::Delete(args) => delete(args).await,
         }
     })
 }
@@ -309,7 +327,7 @@ async fn list(args: List) -> Result<ExitCode> {
             let page = json!({ "letters": letters, "next": next });
             println!("{}", serde_json::to_string_pretty(&page)?);
         }
-        Format::Text if found.is_empty() => eprintln!("nothing"),
+        Format::Text if found.is_empty() => eprintln!("no open dead letters"),
         Format::Text => {
             found.iter().for_each(show::line);
             if let Some(next) = next {
@@ -328,7 +346,7 @@ async fn groups(args: Groups) -> Result<ExitCode> {
             let groups: Vec<_> = groups.iter().map(show::group_json).collect();
             println!("{}", serde_json::to_string_pretty(&groups)?);
         }
-        Format::Text if groups.is_empty() => eprintln!("nothing"),
+        Format::Text if groups.is_empty() => eprintln!("no open dead letters"),
         Format::Text => groups.iter().for_each(show::group),
     }
     Ok(ExitCode::SUCCESS)
@@ -337,10 +355,10 @@ async fn groups(args: Groups) -> Result<ExitCode> {
 async fn show(args: Show) -> Result<ExitCode> {
     let letter = Letters::of(&open(&args.target).await?).get(&args.id).await?;
     if args.message {
-        use std::io::Write;
-        std::io::stdout().write_all(&letter.to_deliver().body)?;
+        print_bytes(&letter.to_deliver().body);
     } else if args.payload {
-        println!("{}", edit::payload(&letter, &args.profile)?);
+        let profile = args.profile.as_deref().context("--payload needs --profile")?;
+        println!("{}", edit::payload(&letter, profile)?);
     } else {
         match args.target.format {
             Format::Json => println!("{}", serde_json::to_string_pretty(&show::whole(&letter))?),
@@ -363,21 +381,40 @@ async fn classify(args: Classify) -> Result<ExitCode> {
     said(&settled, args.target.format, "classified", "")
 }
 
-async fn close(args: Close, erase: bool) -> Result<ExitCode> {
+async fn quarantine(args: Close) -> Result<ExitCode> {
     let letters = Letters::of(&open(&args.target).await?);
     let filter = args.select.means()?;
-    let what = if erase { "deleted" } else { "quarantined" };
     if args.dry_run {
-        return would(&letters, &filter, args.target.format, &format!("be {what}")).await;
+        return would(&letters, &filter, args.target.format, "be quarantined").await;
     }
     let actor = operator();
     let by = Operator { name: &actor, reason: told(args.reason.as_deref().unwrap_or(""))? };
-    let settled = match erase {
-        true => letters.delete(&filter, by).await?,
-        false => letters.quarantine(&filter, by).await?,
-    };
-    said(&settled, args.target.format, what, "; the events parked behind them go on")
+    let settled = letters.quarantine(&filter, by).await?;
+    said(&settled, args.target.format, "quarantined", GO_ON)
 }
+
+async fn delete(args: Delete) -> Result<ExitCode> {
+    let Delete { close: args, yes } = args;
+    let letters = Letters::of(&open(&args.target).await?);
+    let all = args.select.all;
+    let filter = args.select.means()?;
+    if args.dry_run {
+        return would(&letters, &filter, args.target.format, "be deleted").await;
+    }
+    let actor = operator();
+    let by = Operator { name: &actor, reason: told(args.reason.as_deref().unwrap_or(""))? };
+    if all && !yes {
+        let selected = letters.outlook(&filter, true).await?.selected;
+        let question = format!("delete {selected} dead letters, and erase their events?");
+        if !confirmed(&question, "--yes to confirm, or --dry-run for a preview")? {
+            bail!("nothing was done");
+        }
+    }
+    let settled = letters.delete(&filter, by).await?;
+    said(&settled, args.target.format, "deleted", GO_ON)
+}
+
+const GO_ON: &str = "; the events parked behind them go on";
 
 async fn would(
     letters: &Letters,
@@ -396,7 +433,7 @@ async fn would(
     Ok(ExitCode::SUCCESS)
 }
 
-fn said(settled: &Settled, format: Format, what: &str, then: &str) -> Result<ExitCode> {
+fn said(settled: &LettersChanged, format: Format, what: &str, then: &str) -> Result<ExitCode> {
     match format {
         Format::Json => println!("{}", serde_json::to_string_pretty(settled)?),
         Format::Text if settled.changed == 0 => eprintln!("nothing was {what}: no letter matches"),

@@ -3,7 +3,7 @@
 mod print;
 mod wire;
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,7 +14,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use self::wire::{Dialect, Source};
-use crate::output::{Format, dim, red};
+use crate::output::{Format, dim, print_bytes, red};
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -38,6 +38,10 @@ pub(crate) struct Show {
     #[arg(long, value_enum, value_name = "DIALECT")]
     from: Option<Dialect>,
 
+    /// Read CloudEvents that break the specification's rules about attributes.
+    #[arg(long)]
+    lenient: bool,
+
     /// The form of the output.
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
@@ -51,6 +55,10 @@ pub(crate) struct Convert {
     /// The dialect to read.
     #[arg(long, value_enum, value_name = "DIALECT")]
     from: Dialect,
+
+    /// Read CloudEvents that break the specification's rules about attributes.
+    #[arg(long)]
+    lenient: bool,
 
     /// The dialect to write.
     #[arg(long, value_enum, value_name = "DIALECT")]
@@ -85,8 +93,8 @@ pub(crate) struct Validate {
 
 const SHOW: &str = "\
 JSON is recognised by its fields: `specversion` says cloudevents, `producedBy` or `actorId`
-melmastoon, a `source` object or `partitionKey` learning. Lines of `ce-` or `ce_` headers say
-cloudevents-binary. Protobuf says nothing of itself: give --from meridian and --topic.
+metadata-json, a `source` object or `partitionKey` flat-json. Lines of `ce-` or `ce_` headers say
+cloudevents-binary. Protobuf says nothing of itself: give --from inline-protobuf and --topic.
 
 The text shows numbers and the order of keys as they are in the payload. Fields that no dialect
 knows are listed as unknown; they are kept when the event is converted.
@@ -96,27 +104,27 @@ Exit status: 0 shown, 1 not an event of the dialect, 2 wrong usage.
 Examples:
   chapar envelope show event.json
   curl -s https://host/event | chapar envelope show --format json
-  chapar envelope show --from meridian --topic current-account.account-created.v1 event.bin";
+  chapar envelope show --from inline-protobuf --topic current-account.account-created.v1 event.bin";
 
 const CONVERT: &str = "\
 Binary-mode CloudEvents are read and written as text: one header per line as `Name: value`, an
 empty line, then the body as it is. --binding says how the headers are spelled.
 
-A meridian message is the bare Protobuf bytes; reading one needs --topic, and writing one prints
-its topic on stderr. Its payload becomes JSON in melmastoon, learning and cloudevents, and stays
+An inline-protobuf message is the bare Protobuf bytes; reading one needs --topic, and writing one prints
+its topic on stderr. Its payload becomes JSON in the other dialects but cloudevents-binary, and stays
 Protobuf in cloudevents-binary.
 
 Exit status: 0 written, 1 the event cannot be decoded or encoded, 2 wrong usage.
 
 Examples:
-  chapar envelope convert booking.json --from melmastoon --to cloudevents
-  chapar envelope convert booking.json --from melmastoon --to cloudevents-binary --binding kafka
-  chapar envelope convert --from meridian --topic current-account.account-created.v1 \\
-      --to learning --out account.json < account.bin";
+  chapar envelope convert booking.json --from metadata-json --to cloudevents
+  chapar envelope convert booking.json --from metadata-json --to cloudevents-binary --binding kafka
+  chapar envelope convert --from inline-protobuf --topic current-account.account-created.v1 \\
+      --to flat-json --out account.json < account.bin";
 
 const VALIDATE: &str = "\
-The rules are those of the dialect's own system unless --profile names another: melmastoon,
-learning and meridian have a profile of the same name, cloudevents is checked as invoicing.
+The rules are those of a system that writes the dialect unless --profile names another: melmastoon
+for metadata-json, learning for flat-json, meridian for inline-protobuf, invoicing for cloudevents.
 Every broken rule is listed, each with its code and its page in docs/errors/. With --topic the
 event must also match that topic.
 
@@ -157,7 +165,8 @@ fn show(args: &Show) -> Result<ExitCode, Trouble> {
     if args.from.is_none() {
         note(&format!("read as {}", name(dialect)));
     }
-    let profile = args.source.profile(dialect)?;
+    let mut profile = args.source.profile(dialect)?;
+    profile.lenient_reading |= args.lenient;
     let envelope = args.source.decode(dialect, &profile, input)?;
     let readable = args.source.readable(dialect, &profile, &envelope)?;
     let text = match args.format {
@@ -169,15 +178,16 @@ fn show(args: &Show) -> Result<ExitCode, Trouble> {
 }
 
 fn convert(args: &Convert) -> Result<ExitCode, Trouble> {
-    if args.to == Dialect::Meridian && args.out.is_none() && io::stdout().is_terminal() {
+    if args.to == Dialect::InlineProtobuf && args.out.is_none() && io::stdout().is_terminal() {
         let reason = "Protobuf does not belong on a terminal; give --out FILE or redirect stdout";
         return Err(Trouble::Usage(reason.into()));
     }
     let input = args.source.read()?;
-    let profile = args.source.profile(args.from)?;
+    let mut profile = args.source.profile(args.from)?;
+    profile.lenient_reading |= args.lenient;
     let mut envelope = args.source.decode(args.from, &profile, input)?;
-    let carries_bytes = matches!(args.to, Dialect::Meridian | Dialect::CloudeventsBinary);
-    if args.from == Dialect::Meridian && !carries_bytes {
+    let carries_bytes = matches!(args.to, Dialect::InlineProtobuf | Dialect::CloudeventsBinary);
+    if args.from == Dialect::InlineProtobuf && !carries_bytes {
         envelope = args.source.readable(args.from, &profile, &envelope)?;
         note("the Protobuf payload is written as JSON; fields its description lacks are left out");
     }
@@ -196,7 +206,7 @@ fn convert(args: &Convert) -> Result<ExitCode, Trouble> {
 
 /// The output of `validate --format json`.
 #[derive(Serialize)]
-struct Verdict {
+struct Validation {
     valid: bool,
     dialect: String,
     profile: String,
@@ -207,11 +217,11 @@ struct Verdict {
     /// Why it cannot be decoded in this dialect.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
-    violations: Vec<Finding>,
+    violations: Vec<BrokenRule>,
 }
 
 #[derive(Serialize)]
-struct Finding {
+struct BrokenRule {
     code: &'static str,
     reason: String,
     page: String,
@@ -221,7 +231,7 @@ fn validate(args: &Validate) -> Result<ExitCode, Trouble> {
     let input = args.source.read()?;
     let dialect = args.source.dialect(args.from, &input)?;
     let profile = args.source.profile(dialect)?;
-    let mut verdict = Verdict {
+    let mut verdict = Validation {
         valid: false,
         dialect: name(dialect),
         profile: profile.name.clone(),
@@ -263,13 +273,13 @@ fn validate(args: &Validate) -> Result<ExitCode, Trouble> {
     Ok(if verdict.valid { ExitCode::SUCCESS } else { ExitCode::from(1) })
 }
 
-fn finding(violation: &Violation) -> Finding {
+fn finding(violation: &Violation) -> BrokenRule {
     let code = violation.code.as_str();
-    Finding { code, reason: violation.reason.clone(), page: format!("docs/errors/{code}.md") }
+    BrokenRule { code, reason: violation.reason.clone(), page: format!("docs/errors/{code}.md") }
 }
 
 /// The result as text.
-fn told(verdict: &Verdict, envelope: &Envelope, profile: &Profile) -> String {
+fn told(verdict: &Validation, envelope: &Envelope, profile: &Profile) -> String {
     let subject = print::clean(&envelope.subject());
     if verdict.valid {
         return format!("valid: {subject} keeps every rule of {}\n", profile.name);
@@ -299,31 +309,15 @@ fn name(dialect: Dialect) -> String {
     value.map_or_else(String::new, |value| value.get_name().to_owned())
 }
 
-/// The preset of a dialect's own system.
-fn preset(dialect: Dialect) -> &'static str {
-    match dialect {
-        Dialect::Melmastoon => "melmastoon",
-        Dialect::Learning => "learning",
-        Dialect::Cloudevents | Dialect::CloudeventsBinary => "invoicing",
-        Dialect::Meridian => "meridian",
-    }
-}
-
 fn print_json<T: Serialize>(value: &T) -> Result<(), Trouble> {
     let text = serde_json::to_string_pretty(value)
         .map_err(|error| Trouble::Usage(format!("the answer cannot be written: {error}")))?;
     print(format!("{text}\n").as_bytes())
 }
 
-/// Writes to stdout. A reader that closes the pipe early is not an error.
 fn print(bytes: &[u8]) -> Result<(), Trouble> {
-    let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
-            Err(Trouble::Usage(format!("stdout cannot be written: {error}")))
-        }
-        _ => Ok(()),
-    }
+    print_bytes(bytes);
+    Ok(())
 }
 
 fn note(text: &str) {
@@ -332,5 +326,5 @@ fn note(text: &str) {
 
 /// Writes a line to stderr, and ignores a closed one.
 fn say(line: &str) {
-    let _ = writeln!(io::stderr().lock(), "{line}");
+    eprintln!("{line}");
 }

@@ -6,7 +6,7 @@ use anyhow::Result;
 use chapar::ops::find;
 
 use crate::output::{Format, bold, dim};
-use crate::trace::open_all;
+use crate::trace::Stores;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -21,29 +21,18 @@ pub(crate) struct Args {
     /// The id or key to look for.
     wanted: String,
 
-    /// The store: sqlite:FILE or postgres://user@host/database; can be repeated.
-    #[arg(
-        long = "store",
-        env = "CHAPAR_STORE",
-        hide_env_values = true,
-        value_name = "URL",
-        required = true
-    )]
-    stores: Vec<String>,
-
-    /// The form of the output.
-    #[arg(long, value_enum, default_value = "text")]
-    format: Format,
+    #[command(flatten)]
+    stores: Stores,
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut found = Vec::new();
-        for store in open_all(&args.stores).await? {
+        for store in args.stores.open().await? {
             found.extend(find(&store, &args.wanted).await?);
         }
-        match args.format {
+        match args.stores.format {
             Format::Json => println!("{}", serde_json::to_string_pretty(&found)?),
             Format::Text => {
                 for finding in &found {

@@ -1,6 +1,19 @@
 //! The command `chapar`: data on stdout, everything else on stderr.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "this is the program that prints")]
 
+// Instead of those of the standard library, which panic on a closed pipe and print control
+// characters of data as they are.
+macro_rules! print {
+    ($($text:tt)*) => { $crate::output::print(format_args!($($text)*)) };
+}
+macro_rules! println {
+    () => { $crate::output::print(format_args!("\n")) };
+    ($($text:tt)*) => { $crate::output::print(format_args!("{}\n", format_args!($($text)*))) };
+}
+macro_rules! eprintln {
+    ($($text:tt)*) => { $crate::output::eprint(format_args!("{}\n", format_args!($($text)*))) };
+}
+
 #[cfg(not(feature = "bench"))]
 mod absent;
 mod audit;
@@ -12,17 +25,22 @@ mod config;
 mod consumers;
 mod dev;
 mod dlq;
+#[cfg(test)]
+mod documented;
+mod effects;
 mod envelope;
 mod find;
 mod migrate;
 mod outbox;
 mod output;
+mod profiles;
 mod projections;
 mod push;
 mod relay;
 mod sagas;
 mod schema;
 mod shell;
+mod store;
 mod tail;
 mod topology;
 #[cfg(feature = "bench")]
@@ -100,6 +118,9 @@ enum Command {
     /// List, show, retry and cancel sagas.
     #[command(subcommand)]
     Sagas(sagas::Command),
+    /// List calls to the outside, and retry those that are stuck.
+    #[command(subcommand)]
+    Effects(effects::Command),
     /// List and rebuild read models.
     #[command(subcommand)]
     Projections(projections::Command),
@@ -156,7 +177,7 @@ fn main() -> ExitCode {
     match run(cli) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("{}: {error:#}", output::red("error"));
+            eprintln!("{}: {}", output::red("error"), output::report(&error));
             ExitCode::FAILURE
         }
     }
@@ -177,6 +198,7 @@ fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Outbox(command) => outbox::run(command),
         Command::Consumers(command) => consumers::run(command, config),
         Command::Sagas(command) => sagas::run(command),
+        Command::Effects(command) => effects::run(command),
         Command::Projections(command) => projections::run(command),
         Command::Trace(args) => trace::run(&args),
         Command::Find(args) => find::run(&args),
@@ -203,6 +225,11 @@ fn start_logging(filter: &str, json: bool) {
         eprintln!("--log {filter}: {error}; logging warnings only");
         EnvFilter::new("warn")
     });
+    // At trace level the NATS client prints the password that it sends.
+    let filter = match "async_nats::connection=info".parse() {
+        Ok(directive) => filter.add_directive(directive),
+        Err(_) => filter,
+    };
     let builder = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

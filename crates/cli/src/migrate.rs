@@ -2,27 +2,56 @@
 
 use std::process::ExitCode;
 
-use anyhow::Result;
-use chapar_sql::{Store, StoreOptions};
+use anyhow::{Context, Result};
+use chapar::ops::Operator;
+use chapar::{BundleSource, Registry, Store, ops};
 use clap::{Args, Subcommand};
 use serde_json::json;
 
-use crate::output::{Format, bold};
+use crate::outbox::operator;
+use crate::output::{Format, bold, red, report};
+use crate::profiles;
+use crate::store;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
     /// Print the SQL that `apply` would run.
     Plan(Target),
     /// Apply the pending migrations; does nothing if there are none.
-    Apply(Target),
-    /// Show which migrations are applied and which are pending.
+    #[command(after_help = "\
+With --profile, and --contracts for the events and their owners, `chapar.emit` refuses a broken rule
+in the caller's transaction from the first event on. Apps and `chapar relay` write the same rules
+when they start.
+
+Examples:
+  chapar migrate apply --store sqlite:shop.db
+  chapar migrate apply --store postgres://localhost/hotel --profile melmastoon --contracts contracts.json")]
+    Apply(Apply),
+    /// Show which migrations are applied and which are pending: 0 none is pending, 1 some are, 2 it
+    /// could not be found out.
     Status(Target),
+}
+
+#[derive(Args)]
+pub(crate) struct Apply {
+    #[command(flatten)]
+    target: Target,
+
+    /// The system whose rules `chapar.emit` checks: a shipped system or a TOML file.
+    #[arg(long, value_name = "NAME|FILE")]
+    profile: Option<String>,
+
+    /// The released contracts with its events: a file, https://, gs:// or s3://.
+    #[arg(long, requires = "profile", value_name = "PLACE")]
+    contracts: Option<String>,
 }
 
 #[derive(Args)]
 pub(crate) struct Target {
     /// The store: sqlite:FILE or postgres://user@host/database.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL",
+        default_value = store::database_url(), hide_default_value = true,
+        required = store::is_required())]
     store: String,
 
     /// The form of the output.
@@ -35,18 +64,31 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
     runtime.block_on(async {
         match command {
             Command::Plan(target) => plan(&target).await,
-            Command::Apply(target) => apply(&target).await,
-            Command::Status(target) => status(&target).await,
+            Command::Apply(args) => apply(&args).await,
+            Command::Status(target) => match status(&target).await {
+                Ok(code) => Ok(code),
+                Err(error) => {
+                    eprintln!("{}: {}", red("error"), report(&error));
+                    Ok(ExitCode::from(2))
+                }
+            },
         }
     })
 }
 
 async fn open(target: &Target) -> Result<Store> {
-    Ok(Store::open(&target.store, &StoreOptions::default()).await?)
+    Ok(store::open(&target.store).await?)
 }
 
 async fn plan(target: &Target) -> Result<ExitCode> {
-    let plan = open(target).await?.migration_plan().await?;
+    let plan = match store::missing_file(&target.store) {
+        // Everything is pending in a new file, which only `apply` creates.
+        Some(file) => {
+            eprintln!("{file} does not exist; `chapar migrate apply` creates it");
+            store::open_or_create("sqlite::memory:").await?.migration_plan().await?
+        }
+        None => open(target).await?.migration_plan().await?,
+    };
     match target.format {
         Format::Json => {
             let steps: Vec<_> = plan
@@ -65,9 +107,24 @@ async fn plan(target: &Target) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-async fn apply(target: &Target) -> Result<ExitCode> {
-    let store = open(target).await?;
+async fn apply(args: &Apply) -> Result<ExitCode> {
+    let target = &args.target;
+    // What is wrong in a file is found before anything is changed.
+    let profile = args.profile.as_deref().map(profiles::load).transpose()?;
+    let registry = match &args.contracts {
+        Some(place) => {
+            let source: BundleSource = place.parse().context("--contracts")?;
+            Some(Registry::open(source.token_from_env()).await.context("--contracts")?)
+        }
+        None => None,
+    };
+    let store = store::open_or_create(&target.store).await?;
     let applied = store.migrate().await?;
+    if let Some(profile) = &profile {
+        let actor = operator();
+        let by = Operator { name: &actor, reason: "chapar migrate apply" };
+        ops::write_rules(&store, profile, registry.as_ref(), by).await?;
+    }
     match target.format {
         Format::Json => println!("{}", json!({ "store": store.url(), "applied": applied })),
         Format::Text if applied.is_empty() => eprintln!("{} is up to date", store.url()),
@@ -82,15 +139,16 @@ async fn apply(target: &Target) -> Result<ExitCode> {
 async fn status(target: &Target) -> Result<ExitCode> {
     let store = open(target).await?;
     let status = store.schema_status().await?;
+    let pending = !status.pending.is_empty();
     match target.format {
         Format::Json => {
-            let pending: Vec<_> = status
+            let missing: Vec<_> = status
                 .pending
                 .iter()
                 .map(|(version, name)| json!({ "version": version, "name": name }))
                 .collect();
             let status =
-                json!({ "store": store.url(), "applied": status.applied, "pending": pending });
+                json!({ "store": store.url(), "applied": status.applied, "pending": missing });
             println!("{status}");
         }
         Format::Text => {
@@ -103,5 +161,5 @@ async fn status(target: &Target) -> Result<ExitCode> {
             }
         }
     }
-    Ok(ExitCode::SUCCESS)
+    Ok(if pending { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

@@ -5,13 +5,13 @@ mod republish;
 use std::process::ExitCode;
 
 use anyhow::{Result, bail};
-use chapar::{Store, StoreOptions};
-use chapar_sql::ParkedRow;
+use chapar::Store;
+use chapar::ops::{Operator, Outbox, OutboxStatus, ParkedRow, QuarantineFilter};
 use clap::{Args, Subcommand};
-use jiff::Timestamp;
 use serde_json::json;
 
 use crate::output::{Format, bold, dim, red};
+use crate::store;
 
 #[derive(Subcommand)]
 pub(crate) enum Command {
@@ -29,6 +29,29 @@ Examples:
     /// Publish again, under the same ids, what a broker has lost.
     #[command(after_help = republish::EXAMPLES)]
     Republish(republish::Args),
+    /// Give the outbox of a restored dump the transaction ids of its new cluster.
+    #[command(after_help = "\
+Stop producers or not, as you like; relays refuse to start before. Everything that was not published
+where the dump was taken is published next.
+
+Examples:
+  chapar outbox rebase --reason 'moved to the new cluster' --store postgres://new/hotel
+  chapar outbox rebase --ids-kept --reason 'pg_upgrade to 17' --store postgres://localhost/hotel")]
+    Rebase(Rebase),
+}
+
+#[derive(Args)]
+pub(crate) struct Rebase {
+    /// The cluster was upgraded by pg_upgrade, which keeps transaction ids: the cursors stay.
+    #[arg(long)]
+    ids_kept: bool,
+
+    /// Why; it is written to the audit log.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+
+    #[command(flatten)]
+    target: Target,
 }
 
 #[derive(Subcommand)]
@@ -41,8 +64,12 @@ Examples:
   chapar outbox quarantine show 4711 --store postgres://localhost/hotel
   chapar outbox quarantine show 4711 --store sqlite:hotel.db --payload --format json")]
     Show(ShowRow),
-    /// Let the relay retry an event; it keeps its place in the order of its key.
-    Release(Decide),
+    /// Let the relay retry an event, or many; they keep their places in the order of their keys.
+    #[command(after_help = "\
+Examples:
+  chapar outbox quarantine release 4711 --reason 'schema repaired' --store postgres://localhost/hotel
+  chapar outbox quarantine release --all --topic hotel.booking.confirmed.v1 --reason INC-42 --store …")]
+    Release(Release),
     /// Never publish an event; the next of its key follows, and the event stays in the store.
     Drop(Decide),
 }
@@ -50,7 +77,9 @@ Examples:
 #[derive(Args)]
 pub(crate) struct Target {
     /// The store: sqlite:FILE or postgres://user@host/database.
-    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL",
+        default_value = store::database_url(), hide_default_value = true,
+        required = store::is_required())]
     pub(crate) store: String,
 
     /// The output format.
@@ -94,6 +123,36 @@ pub(crate) struct Decide {
     target: Target,
 }
 
+#[derive(Args)]
+pub(crate) struct Release {
+    /// Its number, as shown by `list`.
+    #[arg(required_unless_present = "all")]
+    seq: Option<i64>,
+
+    /// Release every quarantined event that the filters select.
+    #[arg(long, conflicts_with = "seq")]
+    all: bool,
+
+    /// Only events on this topic.
+    #[arg(long, requires = "all", value_name = "TOPIC")]
+    topic: Option<String>,
+
+    /// Only events of this tenant.
+    #[arg(long, requires = "all", value_name = "TENANT")]
+    tenant: Option<String>,
+
+    /// Only events whose error contains this text.
+    #[arg(long, requires = "all", value_name = "TEXT")]
+    error: Option<String>,
+
+    /// Why; it is written to the audit log.
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+
+    #[command(flatten)]
+    target: Target,
+}
+
 pub(crate) fn run(command: Command) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
@@ -105,23 +164,21 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
             Command::Quarantine(Quarantine::Release(decide)) => release(&decide).await,
             Command::Quarantine(Quarantine::Drop(decide)) => drop_row(&decide).await,
             Command::Republish(args) => republish::run(&args).await,
+            Command::Rebase(args) => rebase(&args).await,
         }
     })
 }
 
 pub(crate) async fn open(target: &Target) -> Result<Store> {
-    let store = Store::open(&target.store, &StoreOptions::default()).await?;
+    let store = store::open(&target.store).await?;
     store.check_schema().await?;
     Ok(store)
 }
 
 async fn status(target: &Target) -> Result<ExitCode> {
     let store = open(target).await?;
-    let mut tx = store.begin_read().await?;
-    let lag = tx.conn().outbox_lag(Timestamp::now()).await?;
-    let relays = tx.conn().relays().await?;
-    let parked = tx.conn().parked_rows(false, usize::MAX >> 1).await?.len();
-    let quarantined = tx.conn().parked_rows(true, usize::MAX >> 1).await?.len();
+    let OutboxStatus { lag, relays, keys_parked, keys_quarantined } =
+        Outbox::of(&store).status().await?;
     match target.format {
         Format::Json => {
             let relays: Vec<_> = relays
@@ -132,15 +189,15 @@ async fn status(target: &Target) -> Result<ExitCode> {
                 })
                 .collect();
             let status = json!({
-                "waiting": lag.waiting, "oldest_seconds": lag.seconds, "keys_parked": parked,
-                "keys_quarantined": quarantined, "relays": relays,
+                "waiting": lag.waiting, "oldest_seconds": lag.seconds, "keys_parked": keys_parked,
+                "keys_quarantined": keys_quarantined, "relays": relays,
             });
             println!("{}", serde_json::to_string_pretty(&status)?);
         }
         Format::Text => {
             println!("waiting      {} (the oldest for {:.1} s)", lag.waiting, lag.seconds);
-            println!("parked       {parked} keys");
-            println!("quarantined  {quarantined} keys");
+            println!("parked       {keys_parked} keys");
+            println!("quarantined  {keys_quarantined} keys");
             for relay in &relays {
                 let shards = relay.shards;
                 println!(
@@ -158,8 +215,10 @@ async fn status(target: &Target) -> Result<ExitCode> {
 
 async fn parked(list: &List, quarantined: bool) -> Result<ExitCode> {
     let store = open(&list.target).await?;
-    let mut tx = store.begin_read().await?;
-    let rows = tx.conn().parked_rows(quarantined, list.limit).await?;
+    let rows = match quarantined {
+        true => Outbox::of(&store).quarantined(list.limit).await?,
+        false => Outbox::of(&store).parked(list.limit).await?,
+    };
     match list.target.format {
         Format::Json => {
             let rows: Vec<_> = rows.iter().map(as_json).collect();
@@ -173,8 +232,7 @@ async fn parked(list: &List, quarantined: bool) -> Result<ExitCode> {
 
 async fn show_row(args: &ShowRow) -> Result<ExitCode> {
     let store = open(&args.target).await?;
-    let mut tx = store.begin_read().await?;
-    let Some(row) = tx.conn().outbox_failure(args.seq).await? else {
+    let Some(row) = Outbox::of(&store).failure(args.seq).await? else {
         bail!("{} is not parked; `chapar outbox quarantine list` shows what is", args.seq);
     };
     let event = &row.event;
@@ -252,21 +310,47 @@ fn print(row: &ParkedRow) {
     }
 }
 
-async fn release(decide: &Decide) -> Result<ExitCode> {
-    let store = open(&decide.target).await?;
-    let mut tx = store.begin_engine().await?;
-    let done =
-        tx.conn().release_quarantined(decide.seq, &operator(), told(&decide.reason)?).await?;
-    tx.commit().await?;
-    said(decide, done, "released", "the relay retries it within a second")
+async fn release(args: &Release) -> Result<ExitCode> {
+    let store = open(&args.target).await?;
+    let by = Operator { name: &operator(), reason: told(&args.reason)? };
+    let Some(seq) = args.seq else {
+        let Release { topic, tenant, error, .. } = args;
+        let (topic, tenant, error) = (topic.clone(), tenant.clone(), error.clone());
+        let filter = QuarantineFilter { tenant, topic, error };
+        let released = Outbox::of(&store).release_all(&filter, by).await?;
+        match args.target.format {
+            Format::Json => println!("{}", json!({ "released": released })),
+            Format::Text => {
+                eprintln!("released {released} events: the relay retries them within a second");
+            }
+        }
+        return Ok(ExitCode::SUCCESS);
+    };
+    let done = Outbox::of(&store).release(seq, by).await?;
+    said(&args.target, seq, done, "released", "the relay retries it within a second")
+}
+
+async fn rebase(args: &Rebase) -> Result<ExitCode> {
+    let store = open(&args.target).await?;
+    let by = Operator { name: &operator(), reason: told(&args.reason)? };
+    let Some(rebased) = Outbox::of(&store).rebase(args.ids_kept, by).await? else {
+        bail!("the cursors of the outbox belong to this cluster; there is nothing to rebase");
+    };
+    match args.target.format {
+        Format::Json => println!("{}", json!({ "waiting": rebased.waiting })),
+        Format::Text => {
+            eprintln!("rebased: {} events wait for a relay; start it now", rebased.waiting);
+        }
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 async fn drop_row(decide: &Decide) -> Result<ExitCode> {
     let store = open(&decide.target).await?;
-    let mut tx = store.begin_engine().await?;
-    let done = tx.conn().drop_quarantined(decide.seq, &operator(), told(&decide.reason)?).await?;
-    tx.commit().await?;
-    said(decide, done, "dropped", "it is never published; the next of its key follows")
+    let by = Operator { name: &operator(), reason: told(&decide.reason)? };
+    let done = Outbox::of(&store).discard(decide.seq, by).await?;
+    let then = "it is never published; the next of its key follows";
+    said(&decide.target, decide.seq, done, "dropped", then)
 }
 
 pub(crate) fn told(reason: &str) -> Result<&str> {
@@ -276,12 +360,11 @@ pub(crate) fn told(reason: &str) -> Result<&str> {
     }
 }
 
-fn said(decide: &Decide, done: bool, what: &str, then: &str) -> Result<ExitCode> {
-    let seq = decide.seq;
+fn said(target: &Target, seq: i64, done: bool, what: &str, then: &str) -> Result<ExitCode> {
     if !done {
         bail!("{seq} is not in quarantine; `chapar outbox quarantine list` shows what is");
     }
-    match decide.target.format {
+    match target.format {
         Format::Json => println!("{}", json!({ "seq": seq, "outcome": what })),
         Format::Text => eprintln!("{what} {seq}: {then}"),
     }

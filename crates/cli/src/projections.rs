@@ -6,8 +6,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 use chapar::Store;
-use chapar::ops::{BuildKind, ask_for_build, projection_card};
-use chapar_sql::ProjectionCard;
+use chapar::ops::{
+    BuildKind, Operator, ProjectionCard, ask_for_build, list_projections, projection_card,
+    withdraw_build,
+};
 use clap::{Args, Subcommand};
 use serde_json::{Value, json};
 
@@ -93,8 +95,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
 
 async fn list(target: &Target) -> Result<ExitCode> {
     let store = open(target).await?;
-    let mut tx = store.begin_read().await?;
-    let cards = tx.conn().projections().await?;
+    let cards = list_projections(&store).await?;
     match target.format {
         Format::Json => {
             let cards: Vec<Value> = cards.iter().map(as_json).collect();
@@ -189,10 +190,8 @@ async fn watch(store: &Store, name: &str) -> Result<ProjectionCard> {
             return Ok(card);
         }
         if card.owner.is_none() && began.elapsed() > PATIENCE {
-            let mut tx = store.begin_engine().await?;
-            let withdrawn = tx.conn().withdraw_build(name).await?;
-            tx.commit().await?;
-            if withdrawn {
+            let by = Operator { name: &operator(), reason: "no process keeps the read model" };
+            if withdraw_build(store, name, by).await? {
                 bail!("no process that keeps {name} is running; start it, then ask again");
             }
         }

@@ -1,14 +1,14 @@
 //! `chapar push`: pushes events to a service in any language, over HTTP.
 
+use std::fs;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use chapar::{
-    App, BundleSource, Chapar, Consumer, Endpoint, Producer, Registry, Service, Store, StoreOptions,
-};
+use chapar::ops::{Outbox, OutboxStatus};
+use chapar::{App, BundleSource, Chapar, Consumer, Endpoint, Producer, Registry, Service, Store};
 use chapar_core::machine::failure::FailurePolicy;
 use chapar_core::webhook::Secrets;
 use chapar_server::Ops;
@@ -17,7 +17,9 @@ use serde::{Deserialize, Serialize};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, duration};
+use crate::output::red;
 use crate::relay::system;
+use crate::store;
 use crate::transport::{self, IN_THE_STORE};
 use crate::up::{interrupted, process_name, until_stopped};
 
@@ -25,7 +27,9 @@ use crate::up::{interrupted, process_name, until_stopped};
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
     /// The store of inbox and dead letters: sqlite:FILE or postgres://user@host/database.
-    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL",
+        default_value = store::database_url(), hide_default_value = true,
+        required = store::is_required())]
     store: String,
 
     /// The transport: nats://host:port, kafka://host:port, pubsub://project, or `sql:` for the log
@@ -33,7 +37,7 @@ pub(crate) struct Args {
     #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL")]
     transport: Option<String>,
 
-    /// The system's profile: a preset (melmastoon, learning, invoicing) or a TOML file.
+    /// The system's profile: melmastoon, learning, invoicing, or a TOML file.
     #[arg(long, env = "CHAPAR_PROFILE", value_name = "NAME|FILE")]
     profile: String,
 
@@ -86,6 +90,11 @@ pub(crate) struct Args {
     #[arg(long)]
     unordered: bool,
 
+    /// A further header of the events to send along; can be repeated. Always sent are content-type,
+    /// traceparent, tracestate, ce-* and chapar-*.
+    #[arg(long, value_name = "NAME")]
+    forward_header: Vec<String>,
+
     /// The address of /healthz, /readyz and /metrics; port 0 chooses a free one.
     #[arg(long, env = "CHAPAR_LISTEN", default_value = "127.0.0.1:7072", value_name = "ADDRESS")]
     listen: String,
@@ -107,9 +116,10 @@ Each event is a POST to <URL>/internal/events/<topic without the system's name>,
 Standard Webhooks. 2xx: applied. 400, 410, 413, 415 and 422: a dead letter at once. Anything else:
 retried, and then a dead letter. `chapar dev receive` is a receiver for trying it.
 
-Make a secret with: echo whsec_$(openssl rand -base64 32) > billing.secret
+Make a secret with: (umask 077; echo whsec_$(openssl rand -base64 32) > billing.secret)
 
-Several processes of one subscription share its keys.";
+Several processes of one subscription share its keys. It reads what a relay has published: run
+`chapar relay`, or a service with a relay, beside it.";
 
 /// The names of the failure policies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
@@ -136,7 +146,7 @@ pub(crate) struct Push {
     /// The topics.
     topics: Vec<String>,
     /// The service.
-    to: String,
+    pub(crate) to: String,
     /// The file with its secret.
     secret_file: PathBuf,
     /// The maximum number of concurrent calls.
@@ -153,6 +163,8 @@ pub(crate) struct Push {
     on_failure: Option<OnFailure>,
     /// Whether events are pushed without keeping the order of keys.
     unordered: bool,
+    /// Further headers of the events to send along.
+    forward_headers: Vec<String>,
 }
 
 impl Default for Push {
@@ -170,6 +182,7 @@ impl Default for Push {
             timeout_seconds: 30.0,
             on_failure: None,
             unordered: false,
+            forward_headers: Vec::new(),
         }
     }
 }
@@ -195,6 +208,7 @@ impl Push {
         over(&mut self.timeout_seconds, seconds(args.timeout));
         over(&mut self.on_failure, args.on_failure.map(Some));
         self.unordered |= args.unordered;
+        self.forward_headers.extend(args.forward_header.iter().cloned());
         self
     }
 
@@ -271,9 +285,29 @@ pub(crate) fn run(args: Args, mut config: Config) -> Result<ExitCode> {
 
 /// The secrets in a file.
 pub(crate) fn secrets(file: &Path) -> Result<Secrets> {
-    let text = std::fs::read_to_string(file)
+    let text = fs::read_to_string(file)
         .with_context(|| format!("--secret-file {} cannot be read", file.display()))?;
+    // A pipe or a mounted secret may have any mode; what matters is who can read a plain file.
+    let others = fs::metadata(file).is_ok_and(|meta| {
+        meta.is_file() && std::os::unix::fs::PermissionsExt::mode(&meta.permissions()) & 0o077 != 0
+    });
+    if others {
+        let file = file.display();
+        eprintln!("{}", red(&format!("{file} can be read by others; run: chmod 600 {file}")));
+    }
     text.parse().with_context(|| format!("--secret-file {}", file.display()))
+}
+
+/// Says so if no process publishes the outbox of this store: `push` itself does not.
+async fn warn_without_relay(store: &Store, transport: &str) -> Result<()> {
+    let OutboxStatus { lag, relays, .. } = Outbox::of(store).status().await?;
+    let waiting = lag.waiting;
+    if relays.is_empty() && (waiting > 0 || transport == IN_THE_STORE) {
+        let said =
+            format!("no relay is running on this store; {waiting} events wait in its outbox");
+        eprintln!("  {}; push does not publish, start `chapar relay`", red(&said));
+    }
+    Ok(())
 }
 
 async fn push(args: Args, config: Config) -> Result<ExitCode> {
@@ -283,11 +317,12 @@ async fn push(args: Args, config: Config) -> Result<ExitCode> {
         format!("--listen {:?} is not an address such as 127.0.0.1:7072", args.listen)
     })?;
     let endpoint = Endpoint::new(&settings.to, secrets(&settings.secret_file)?).context("--to")?;
+    let endpoint = endpoint.forward(&settings.forward_headers).context("--forward-header")?;
     let (profile, dialect) = system(&args.profile)?;
     for topic in &settings.topics {
         profile.subject(topic).with_context(|| format!("--topic {topic}"))?;
     }
-    let store = Store::open(&args.store, &StoreOptions::default()).await?;
+    let store = store::open(&args.store).await?;
     store.check_schema().await?;
     store.check_engine_role().await?;
     let owner = process_name("push");
@@ -318,6 +353,7 @@ async fn push(args: Args, config: Config) -> Result<ExitCode> {
         eprintln!("  to       {}", endpoint.address(chapar.profile(), topic));
     }
     eprintln!("  health   http://{address}/healthz, /readyz, /metrics");
+    warn_without_relay(&store, url).await?;
 
     let ended = until_stopped(&mut running, &interrupted).await;
     eprintln!("stopping: finishing what is under way");

@@ -3,8 +3,9 @@
 use std::process::ExitCode;
 
 use anyhow::Result;
-use chapar::ops::{SagaView, Waiting, cancel_saga, retry_saga, view_saga};
-use chapar_sql::SagaCard;
+use chapar::ops::{
+    SagaCard, SagaFilter, SagaView, Waiting, cancel_saga, list_sagas, retry_saga, view_saga,
+};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -25,7 +26,7 @@ Examples:
 Examples:
   chapar sagas show booking R-1234 --store postgres://localhost/hotel")]
     Show(Which),
-    /// Replay the dead letters of a saga, and run its pending effects now.
+    /// Replay the dead letters of a saga, and run its open effects now.
     #[command(after_help = "\
 Examples:
   chapar sagas retry booking R-1234 --store postgres://localhost/hotel \\
@@ -102,7 +103,7 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
         match command {
-            Command::List(args) => list(&args).await,
+            Command::List(args) => list(args).await,
             Command::Show(args) => show(&args).await,
             Command::Retry(args) => retry(&args).await,
             Command::Cancel(args) => cancel(&args).await,
@@ -110,17 +111,16 @@ pub(crate) fn run(command: Command) -> Result<ExitCode> {
     })
 }
 
-async fn list(args: &List) -> Result<ExitCode> {
+async fn list(args: List) -> Result<ExitCode> {
     let store = open(&args.target).await?;
-    let mut tx = store.begin_read().await?;
-    let (saga, state) = (args.saga.as_deref(), args.state.as_deref());
-    let cards = tx.conn().sagas(saga, state, args.outcome.as_deref(), args.limit.into()).await?;
+    let filter = SagaFilter { saga: args.saga, state: args.state, outcome: args.outcome };
+    let cards = list_sagas(&store, &filter, args.limit.into()).await?;
     match args.target.format {
         Format::Json => {
             let cards: Vec<Value> = cards.iter().map(as_json).collect();
             println!("{}", serde_json::to_string_pretty(&cards)?);
         }
-        Format::Text if cards.is_empty() => eprintln!("nothing"),
+        Format::Text if cards.is_empty() => eprintln!("no sagas match"),
         Format::Text => {
             for card in &cards {
                 println!("{}  {}  {}", bold(&card.saga), card.key, said(card));
@@ -181,7 +181,7 @@ fn view_json(view: &SagaView) -> Value {
             "handled_by": does.as_ref().map(|d| d.service.clone()),
         }),
         Waiting::Effect(effect) => json!({
-            "for": "effect", "kind": effect.kind, "key": effect.key,
+            "for": "effect", "kind": effect.kind, "key": effect.key, "status": effect.status,
             "attempts": effect.attempts, "due_at": effect.due_at,
             "last_error": effect.last_error,
         }),
@@ -249,7 +249,17 @@ fn describe(waiting: &Waiting) -> String {
         Waiting::Effect(effect) => {
             let error = effect.last_error.as_deref().unwrap_or("not tried yet");
             let (kind, key, attempts) = (&effect.kind, &effect.key, effect.attempts);
-            format!("the call {kind} {key}, {attempts} attempts, next {}: {error}", effect.due_at)
+            let held = effect.held_until.is_some_and(|until| until > Timestamp::now());
+            match effect.status.as_str() {
+                "stuck" => {
+                    red(&format!("the outcome of {kind} {key}, which cannot be recorded: {error}"))
+                }
+                _ if held => format!("the call {kind} {key}, which a worker makes now"),
+                _ => {
+                    let due = effect.due_at;
+                    format!("the call {kind} {key}, {attempts} attempts, next {due}: {error}")
+                }
+            }
         }
         Waiting::Box(boxed) => {
             let id = boxed.letter.as_deref().unwrap_or_default();

@@ -1,10 +1,10 @@
 //! `chapar completions` and `chapar man`: what a shell and `man` know of the command.
 
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use crate::output::print_bytes;
 use anyhow::{Context, Result};
 use clap::CommandFactory;
 use clap_complete::Shell;
@@ -34,7 +34,7 @@ Examples:
 pub(crate) fn completions(args: &Completions) -> Result<ExitCode> {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "chapar", &mut script);
-    std::io::stdout().write_all(&script)?;
+    print_bytes(&script);
     Ok(ExitCode::SUCCESS)
 }
 

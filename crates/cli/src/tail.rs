@@ -1,18 +1,18 @@
 //! `chapar tail`: events as they are published.
 
-use std::io::Write;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use chapar::ops::{Redaction, Shown, Tail};
+use chapar::ops::{Consumers, Redaction, Shown, Tail};
 use chapar_core::port::ReadFrom;
 use jiff::Timestamp;
 
 use crate::config::{Config, duration};
 use crate::outbox::{Target, open};
 use crate::output::{Format, bold, dim};
+use crate::profiles;
 use crate::relay::system;
 use crate::transport::{self, IN_THE_STORE};
 use crate::up::{interrupted, process_name};
@@ -44,16 +44,16 @@ pub(crate) struct Args {
     #[arg(long, value_name = "N")]
     limit: Option<usize>,
 
-    /// The bundle with the contracts of the system [default: that of the preset, if it has one].
+    /// The bundle with the contracts of the system [default: that of the system, if it is shipped].
     #[arg(long, value_name = "FILE")]
     contracts: Option<PathBuf>,
 
-    /// The transport: nats://host:port, or `sql:` for the log in the same store.
+    /// The transport: nats://host:port, kafka://host:port, or `sql:` for the log in the same store.
     #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL",
         default_value = IN_THE_STORE)]
     transport: String,
 
-    /// The system's profile: a preset or a TOML file.
+    /// The system's profile: a shipped system or a TOML file.
     #[arg(long, env = "CHAPAR_PROFILE", value_name = "NAME|FILE")]
     profile: String,
 
@@ -70,10 +70,8 @@ async fn follow(args: &Args, config: &Config) -> Result<ExitCode> {
     let stop = interrupted();
     let store = open(&args.target).await?;
     let (profile, dialect) = system(&args.profile)?;
-    let redaction = redaction(args, &profile.name)?;
-    let mut tx = store.begin_read().await?;
-    let known = tx.conn().topics_read().await?;
-    tx.rollback().await?;
+    let redaction = redaction(args)?;
+    let known = Consumers::of(&store).topics_read().await?;
     let topics = topics(&args.topics, known)?;
     let owner = process_name("tail");
     let transport =
@@ -96,22 +94,21 @@ async fn follow(args: &Args, config: &Config) -> Result<ExitCode> {
             () = stop.cancelled() => break,
         };
         for event in next {
-            if print(&event, args.target.format).is_err() {
-                // A reader that closes the pipe early is not an error.
-                return Ok(ExitCode::SUCCESS);
-            }
+            print(&event, args.target.format)?;
             shown += 1;
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-fn redaction(args: &Args, system: &str) -> Result<Redaction> {
+fn redaction(args: &Args) -> Result<Redaction> {
     let bundle = match &args.contracts {
         Some(file) => std::fs::read_to_string(file)
             .with_context(|| format!("--contracts {} cannot be read", file.display()))?,
-        None if system == "melmastoon" => melmastoon::CONTRACTS.to_owned(),
-        None => return Ok(Redaction::default()),
+        None => match profiles::shipped(&args.profile).and_then(|system| system.contracts) {
+            Some(bundle) => bundle.to_owned(),
+            None => return Ok(Redaction::default()),
+        },
     };
     Redaction::from_bundle(&bundle).context("--contracts is not a bundle")
 }
@@ -140,21 +137,20 @@ fn topics(wanted: &[String], known: Vec<String>) -> Result<Vec<String>> {
     }
 }
 
-fn print(event: &Shown, format: Format) -> std::io::Result<()> {
-    let mut out = std::io::stdout().lock();
+fn print(event: &Shown, format: Format) -> Result<()> {
     if format == Format::Json {
-        return writeln!(out, "{}", serde_json::to_string(event)?);
+        println!("{}", serde_json::to_string(event)?);
+        return Ok(());
     }
     let at = event.published_at.strftime("%H:%M:%S%.3f");
     let key = event.key.as_deref().unwrap_or("no key");
-    writeln!(out, "{}  {}  {}  {key}", dim(&at.to_string()), bold(&event.topic), event.tenant)?;
+    println!("{}  {}  {}  {key}", dim(&at.to_string()), bold(&event.topic), event.tenant);
     match (&event.payload, &event.unreadable) {
-        (Some(payload), _) => writeln!(out, "    {payload}"),
-        (None, Some(why)) => writeln!(out, "    unreadable: {why}"),
-        (None, None) => writeln!(
-            out,
-            "    {}",
-            dim("payload withheld: no contract says which fields are personal")
-        ),
+        (Some(payload), _) => println!("    {payload}"),
+        (None, Some(why)) => println!("    unreadable: {why}"),
+        (None, None) => {
+            println!("    {}", dim("payload withheld: no contract says which fields are personal"));
+        }
     }
+    Ok(())
 }

@@ -7,16 +7,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, bail};
-use chapar::{Store, StoreOptions};
+use chapar::SqlTransport;
 use chapar_catalog::inventory;
 use chapar_core::port::{Difference, Pruning, Topology, Transport};
-use chapar_sql::SqlTransport;
 use clap::{Args, Subcommand};
 use serde_json::json;
 
 use crate::catalog::{USAGE, Where, flawless, say, usage};
 use crate::config::Config;
-use crate::output::Format;
+use crate::output::{self, Format};
+use crate::store;
 use crate::transport::{self, IN_THE_STORE};
 use crate::up::process_name;
 
@@ -70,7 +70,8 @@ pub(crate) struct Target {
     transport: String,
 
     /// The store, for the transport `sql:`.
-    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL",
+        default_value = store::database_url(), hide_default_value = true)]
     store: Option<String>,
 
     /// Count what the catalog does not declare as a difference, and delete it with `apply`.
@@ -123,7 +124,7 @@ async fn open(target: &Target, config: &Config, system: &str) -> Result<Arc<dyn 
         return transport::broker(&target.transport, &config.nats, &owner, system).await;
     }
     let Some(url) = &target.store else { bail!("give --store URL: `sql:` is a log in a store") };
-    let store = Store::open(url, &StoreOptions::default()).await.context("--store")?;
+    let store = store::open(url).await.context("--store")?;
     store.check_schema().await.context("--store")?;
     Ok(Arc::new(SqlTransport::new(store, &owner)))
 }
@@ -181,7 +182,7 @@ async fn carry_out(
             }
             if !left.is_empty() {
                 eprintln!("left:");
-                eprint!("{}", show::differences(&left));
+                output::eprint(format_args!("{}", show::differences(&left)));
             }
             eprintln!("{}", show::summary(&left, target.pruning()));
         }

@@ -18,9 +18,15 @@ pub(crate) struct Args {
     #[arg(long, value_name = "URL")]
     store: Option<String>,
 
-    /// A NATS server [default: a private one].
-    #[arg(long, value_name = "URL")]
-    transport: Option<String>,
+    /// What carries the events: sql: for the log in the database, nats or kafka for a private
+    /// broker, or the address of a NATS server.
+    #[arg(long, value_name = "sql:|nats|kafka|URL", default_value = "nats")]
+    transport: String,
+
+    /// How many events are written per second, as far as the machine can [default: 2600, and 60
+    /// with a wrong relay].
+    #[arg(long, value_name = "N")]
+    rate: Option<f64>,
 
     /// How long faults are injected, in seconds; events in flight then may still arrive.
     #[arg(long, default_value_t = 60.0, value_name = "N")]
@@ -34,14 +40,17 @@ pub(crate) struct Args {
     #[arg(long, default_value = "all", value_name = "LIST", value_parser = faults)]
     faults: Faults,
 
-    /// Run a wrong relay instead of ours: sequence-cursor, skip-locked, xmin-horizon,
-    /// snapshot-xmax, mark-before-publish or lease-without-epoch.
+    /// Run a wrong relay instead of ours, or ours on a sabotaged database; the guide lists them.
     #[arg(long, value_name = "NAME")]
     mutant: Option<Mutant>,
 
     /// Stop as soon as a guarantee is broken for good.
     #[arg(long)]
     until_violation: bool,
+
+    /// Keep the servers of a violated run until Ctrl-C, and print their addresses.
+    #[arg(long)]
+    hold: bool,
 
     /// The form of the report.
     #[arg(long, value_enum, default_value = "text")]
@@ -60,12 +69,14 @@ const EXAMPLES: &str = "\
 Examples:
   chapar torture --seconds 60 --format json             everything, on private servers
   chapar torture --seconds 30 --faults kill-relay,crash-database --seed 7
+  chapar torture --transport sql: --faults kill-backend,operators,deploys
   chapar torture --mutant sequence-cursor --until-violation
                                                         a relay that loses events, and is detected
 
-Faults: kill-relay, kill-consumer, kill-writer, freeze-relay, freeze-consumer, crash-database, restart-broker,
-cut-broker, slow-broker, half-open-broker, lost-ack-broker, cut-database, slow-database, half-open-database,
-lost-ack-database, foreign-transaction, long-transactions, rollbacks, lock-order-races.
+Faults: kill-relay, kill-consumer, kill-writer, freeze-relay, freeze-consumer, crash-database, quick-crash,
+kill-backend, promote-standby, restart-broker, cut-broker, slow-broker, half-open-broker, lost-ack-broker,
+cut-database, slow-database, half-open-database, lost-ack-database, foreign-transaction, read-only, isolation,
+deploys, operators, long-transactions, rollbacks, lock-order-races, async-commits, large-rows, hostile-rows.
 
 Exits with 0 if every guarantee held and with 1 if one was broken. `kill -9` is a process crash, not a power cut.";
 
@@ -73,15 +84,22 @@ pub(crate) fn run(args: Args) -> Result<ExitCode> {
     if !(args.seconds.is_finite() && (1.0..=86_400.0).contains(&args.seconds)) {
         bail!("--seconds {} makes no sense; use 1 to 86400", args.seconds);
     }
+    let slow = args.mutant.is_some_and(Mutant::is_a_relay);
+    let rate = args.rate.unwrap_or(if slow { 60.0 } else { 2600.0 });
+    if !(rate.is_finite() && (1.0..=1e6).contains(&rate)) {
+        bail!("--rate {rate} makes no sense; use 1 to 1000000");
+    }
     let options = Options {
         program: std::env::current_exe()?,
         store: args.store,
         transport: args.transport,
         seconds: args.seconds,
         seed: args.seed.unwrap_or_else(seed),
+        rate,
         faults: args.faults.0,
         mutant: args.mutant,
         until_violation: args.until_violation,
+        hold: args.hold,
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let began = Instant::now();
@@ -123,15 +141,20 @@ fn print_text(report: &Report) {
     for (name, count) in [
         ("acknowledged", report.acknowledged),
         ("fate unknown", report.unknown),
+        ("forgotten", report.forgotten),
         ("lost", report.lost),
         ("phantom", report.phantom),
         ("applied twice", report.applied_twice),
         ("out of order", report.out_of_order),
         ("unparked followers", report.unparked_followers),
+        ("wrongly boxed", report.wrongly_boxed),
+        ("resurrected", report.resurrected),
         ("parked", report.parked),
     ] {
         println!("  {name:<20} {count:>10}");
     }
+    let per_second = report.acknowledged_per_second;
+    println!("  {:<20} {per_second:>10.0}", "acknowledged/s");
     println!("  {:<20} {:>10}", "duplicates removed", report.duplicates_removed);
     match report.drained_after {
         Some(seconds) => println!("  {:<20} {seconds:>10.1} s", "all arrived after"),
@@ -144,7 +167,7 @@ fn print_text(report: &Report) {
         println!("  {name:<20} {:>4} times, interrupting {}", toll.fired, what.join(", "));
     }
     for name in &report.left_out {
-        println!("  {name:<20} left out: the server is not ours to break");
+        println!("  {name:<20} left out: there is no such server, or it is not ours to break");
     }
     for example in &report.examples {
         println!("  {example}");

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
+use chapar::Store;
 use chapar::ops::story;
-use chapar::{Store, StoreOptions};
 
 use crate::output::Format;
+use crate::store;
 
 pub(crate) const EXAMPLES: &str = "\
 Examples:
@@ -27,25 +28,46 @@ pub(crate) struct Args {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
+    #[command(flatten)]
+    stores: Stores,
+}
+
+/// The stores of a system's services.
+#[derive(clap::Args)]
+pub(crate) struct Stores {
     /// The store: sqlite:FILE or postgres://user@host/database; can be repeated.
     #[arg(
         long = "store",
         env = "CHAPAR_STORE",
         hide_env_values = true,
         value_name = "URL",
-        required = true
+        default_value = store::database_url(),
+        hide_default_value = true,
+        required = store::is_required()
     )]
     stores: Vec<String>,
 
     /// The form of the output.
     #[arg(long, value_enum, default_value = "text")]
-    format: Format,
+    pub(crate) format: Format,
+}
+
+impl Stores {
+    pub(crate) async fn open(&self) -> Result<Vec<Store>> {
+        let mut stores = Vec::with_capacity(self.stores.len());
+        for url in &self.stores {
+            let store = store::open(url).await?;
+            store.check_schema().await?;
+            stores.push(store);
+        }
+        Ok(stores)
+    }
 }
 
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     runtime.block_on(async {
-        let stores = open_all(&args.stores).await?;
+        let stores = args.stores.open().await?;
         let Some(story) = story(&stores, &args.correlation).await? else {
             let wanted = &args.correlation;
             bail!("nothing belongs to the correlation {wanted}; `chapar find {wanted}` looks for it as something else");
@@ -55,20 +77,10 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
                 .with_context(|| format!("cannot write {}", file.display()))?;
             eprintln!("wrote {}", file.display());
         }
-        match args.format {
+        match args.stores.format {
             Format::Json => println!("{}", serde_json::to_string_pretty(&story.to_json())?),
             Format::Text => print!("{}", story.to_text()),
         }
         Ok(ExitCode::SUCCESS)
     })
-}
-
-pub(crate) async fn open_all(urls: &[String]) -> Result<Vec<Store>> {
-    let mut stores = Vec::with_capacity(urls.len());
-    for url in urls {
-        let store = Store::open(url, &StoreOptions::default()).await?;
-        store.check_schema().await?;
-        stores.push(store);
-    }
-    Ok(stores)
 }

@@ -6,9 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, bail};
-use chapar::Store;
+use chapar::{SqlTransport, Store};
 use chapar_core::port::{Transport, TransportError};
-use chapar_sql::SqlTransport;
 use chapar_transports::OpenOptions;
 use chapar_transports::nats::{NatsLogin, NatsOptions};
 use serde::{Deserialize, Serialize};
@@ -54,6 +53,8 @@ pub(crate) struct NatsConfig {
     pub(crate) password_file: Option<PathBuf>,
     /// A token.
     pub(crate) token_file: Option<PathBuf>,
+    /// Whether a password or a token may be sent without TLS to another machine.
+    pub(crate) without_tls: bool,
 }
 
 impl Default for NatsConfig {
@@ -77,6 +78,7 @@ impl Default for NatsConfig {
             user: None,
             password_file: None,
             token_file: None,
+            without_tls: false,
         }
     }
 }
@@ -120,6 +122,7 @@ impl NatsConfig {
                 user: self.user.clone(),
                 password_file: self.password_file.clone(),
                 token_file: self.token_file.clone(),
+                without_tls: self.without_tls,
             },
             ..NatsOptions::default()
         }

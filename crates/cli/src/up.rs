@@ -11,28 +11,29 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use chapar::{App, Chapar, Failure, Metrics, RunError, Running, Store, StoreOptions};
+use chapar::ops::Outbox;
+use chapar::{App, Chapar, Failure, Metrics, RunError, Running, Store};
 use chapar_server::{Console, Facts};
-use chapar_sql::Backend;
 use jiff::Timestamp;
 use melmastoon::Generator;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Up, duration};
 use crate::output::{Format, bold, dim};
-use crate::transport::{self, IN_THE_STORE};
+use crate::store;
+use crate::transport::{self, IN_THE_STORE, NatsConfig};
 use report::Report;
 use road::Road;
 
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct Args {
-    /// The SQLite file, created if missing [default: chapar.db].
-    #[arg(long, env = "CHAPAR_FILE", value_name = "PATH", conflicts_with = "store")]
+    /// The SQLite file, created if missing [env: CHAPAR_FILE] [default: chapar.db].
+    #[arg(long, value_name = "PATH", conflicts_with = "store")]
     file: Option<PathBuf>,
 
-    /// A store instead of a file: sqlite:FILE or postgres://user@host/database.
-    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
+    /// A store instead of a file: sqlite:FILE or postgres://user@host/database [env: CHAPAR_STORE].
+    #[arg(long, value_name = "URL")]
     store: Option<String>,
 
     /// The transport: nats://host:port, kafka://host:port, pubsub://project, or `sql:` for the log
@@ -80,16 +81,27 @@ impl Args {
     /// Applies flags and environment over the file.
     pub(crate) fn over(self, mut config: Config) -> Result<(Config, Option<Duration>, Format)> {
         let up = &mut config.up;
-        if let Some(file) = self.file {
-            up.file = file;
-            up.store = None;
+        match (self.file, self.store) {
+            (None, None) => place_from_env(up),
+            (Some(file), _) => (up.file, up.store) = (file, None),
+            (None, store) => up.store = store,
         }
-        up.store = self.store.or(up.store.take());
         up.transport = self.transport.unwrap_or(std::mem::take(&mut up.transport));
         up.listen = self.listen.unwrap_or(std::mem::take(&mut up.listen));
         up.rate = self.rate.unwrap_or(up.rate);
         up.seed = self.seed.unwrap_or(up.seed);
         Ok((config.check()?, self.time, self.format))
+    }
+}
+
+/// Read here and not by clap, which would take an exported `CHAPAR_STORE` for a conflict with the
+/// flag `--file`.
+fn place_from_env(up: &mut Up) {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(store) = set("CHAPAR_STORE").and_then(|store| store.into_string().ok()) {
+        up.store = Some(store);
+    } else if let Some(file) = set("CHAPAR_FILE") {
+        (up.file, up.store) = (file.into(), None);
     }
 }
 
@@ -106,40 +118,23 @@ async fn up(config: Config, time: Option<Duration>, format: Format) -> Result<Ex
         format!("--listen {:?} is not an address such as 127.0.0.1:7070", config.listen)
     })?;
     let (url, _alone) = place(&config)?;
-    let store = Store::open(&url, &StoreOptions::default()).await?;
+    let store = store::open_or_create(&url).await?;
     store.migrate().await?;
     melmastoon::migrate(&store).await?;
 
-    let chapar = melmastoon::backbone(store.clone());
-    // A file has one owner at a time, by the lock; a server may have several.
-    let owner = match store.backend() {
-        Backend::Sqlite => "up".to_owned(),
-        Backend::Postgres => process_name("up"),
-    };
-    let carrier = &config.transport;
-    let system = &chapar.profile().name;
-    let transport = match carrier.as_str() {
-        IN_THE_STORE => transport::open(carrier, &nats, &store, &owner, system).await?,
-        // A broker outlives this process: after a kill and a restart it must see another owner.
-        _ => transport::open(carrier, &nats, &store, &process_name("up"), system).await?,
-    };
     let hotel = melmastoon::Config {
         allocation_deadline: Duration::from_secs_f64(config.allocation_deadline_seconds),
         ..melmastoon::Config::default()
     };
-    let mut app = melmastoon::app(App::new(chapar.clone(), transport, owner), &hotel);
-    if carrier != IN_THE_STORE {
-        app = app.copy_dead_letters();
-    }
-    let road = Road::of(carrier, &app);
-    let mut running = app.start().await.context("the subscriptions cannot be set up")?;
+    let chapar = melmastoon::backbone(store.clone());
+    let (mut running, road) = start(&chapar, &hotel, &config, &nats, is_sqlite(&url)).await?;
     let metrics = running.metrics();
 
     let facts = Facts {
         running: "the hotel's booking flow".into(),
         transport: match &road {
             Road::Store => "sql: in the store, no broker".into(),
-            Road::Broker(_) => transport::shown(carrier),
+            Road::Broker(_) => transport::shown(&config.transport),
         },
         started_at: Timestamp::now(),
     };
@@ -179,6 +174,38 @@ async fn up(config: Config, time: Option<Duration>, format: Format) -> Result<Ex
     store.close().await;
     ended?;
     Ok(if report.is_sound() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// Starts the hotel on its transport.
+async fn start(
+    chapar: &Chapar,
+    hotel: &melmastoon::Config,
+    config: &Up,
+    nats: &NatsConfig,
+    in_a_file: bool,
+) -> Result<(Running, Road)> {
+    // A file has one owner at a time, by the lock; a server may have several.
+    let owner = match in_a_file {
+        true => "up".to_owned(),
+        false => process_name("up"),
+    };
+    let (carrier, system) = (&config.transport, &chapar.profile().name);
+    let transport = match carrier.as_str() {
+        IN_THE_STORE => transport::open(carrier, nats, chapar.store(), &owner, system).await?,
+        // A broker outlives this process: after a kill and a restart it must see another owner.
+        _ => transport::open(carrier, nats, chapar.store(), &process_name("up"), system).await?,
+    };
+    let mut app = melmastoon::app(App::new(chapar.clone(), transport, owner), hotel);
+    if carrier != IN_THE_STORE {
+        app = app.copy_dead_letters();
+    }
+    let road = Road::of(carrier, &app);
+    let running = app.start().await.context("the subscriptions cannot be set up")?;
+    Ok((running, road))
+}
+
+fn is_sqlite(url: &str) -> bool {
+    url.starts_with("sqlite:")
 }
 
 /// The store's URL, and the lock that prevents a second `up` on the same file.
@@ -289,11 +316,7 @@ async fn settle(store: &Store, road: &Road, interrupted: &CancellationToken) {
     let limit = if hurried { STOP } else { DRAIN };
     let deadline = Instant::now() + limit;
     while Instant::now() < deadline {
-        let still = async {
-            let mut tx = store.begin_read().await?;
-            road.under_way(&mut tx.conn()).await
-        };
-        match still.await {
+        match road.under_way(store).await {
             Ok(0) => return,
             Ok(_) | Err(_) => tokio::time::sleep(Duration::from_millis(100)).await,
         }
@@ -317,10 +340,7 @@ async fn watch(
             _ = tick.tick() => {}
             () = quiet.cancelled() => break,
         }
-        let lag = match chapar.store().begin_read().await {
-            Ok(mut tx) => tx.conn().outbox_lag(Timestamp::now()).await.unwrap_or_default(),
-            Err(_) => continue,
-        };
+        let Ok(lag) = Outbox::of(chapar.store()).lag().await else { continue };
         longest = longest.max(lag.seconds);
         let published = metrics.published();
         if terminal {

@@ -9,8 +9,8 @@ use std::fs;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use chapar::{App, Chapar, Producer, Profile, Store, StoreOptions};
-use chapar_core::dialect::{Dialect, Melmastoon};
+use chapar::{App, Chapar, Producer, Store, StoreOptions};
+use chapar_core::dialect::{Dialect, MetadataJson};
 use chapar_core::{Aggregate, Draft, Payload, Tenant};
 use chapar_sql::{Backend, SqlTransport};
 use chapar_testkit::{need, servers};
@@ -47,10 +47,10 @@ fn draft(nights: i64) -> Draft {
 async fn filled(url: &str) -> Store {
     let store = Store::open(url, &StoreOptions::default()).await.unwrap();
     store.migrate().await.unwrap();
-    let profile = Profile::builtin("melmastoon").unwrap();
+    let profile = chapar_testkit::profile("melmastoon");
     let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
     let chapar =
-        Chapar::builder(store.clone(), profile, Arc::new(Melmastoon)).producer(producer).build();
+        Chapar::builder(store.clone(), profile, Arc::new(MetadataJson)).producer(producer).build();
     let tenant: Tenant = "acme".parse().unwrap();
     let append = async |nights: std::ops::RangeInclusive<i64>| {
         let mut tx = chapar.begin(&tenant).await.unwrap();
@@ -146,13 +146,13 @@ async fn on_postgres() {
 #[test]
 fn a_file_is_read_line_by_line_and_a_bad_line_is_named() {
     let house = most_nights(15);
-    let profile = Profile::builtin("melmastoon").unwrap();
+    let profile = chapar_testkit::profile("melmastoon");
     let tenant: Tenant = "acme".parse().unwrap();
     let clock = chapar_core::port::SystemClock;
     let event = |nights| {
         let (producer, ids) = (Producer::default(), chapar_core::port::SystemIds);
         let envelope = draft(nights).seal(&tenant, &profile, &producer, &clock, &ids).unwrap();
-        String::from_utf8(Melmastoon.encode(&envelope).unwrap().body.to_vec()).unwrap()
+        String::from_utf8(MetadataJson.encode(&envelope).unwrap().body.to_vec()).unwrap()
     };
     let lines: Vec<String> = (1..=30).map(event).collect();
     let file = house.folder.path().join("events.jsonl");
@@ -164,7 +164,7 @@ fn a_file_is_read_line_by_line_and_a_bad_line_is_named() {
     fs::write(&file, format!("{}\n\n{{\"eventId\":\n", lines[0])).unwrap();
     let (code, out, err) = audit(&house, &["--events", "events.jsonl"]);
     assert_eq!((code, out.as_str()), (2, ""), "{err}");
-    assert!(err.contains("events.jsonl:3: the message is not melmastoon JSON"), "{err}");
+    assert!(err.contains("events.jsonl:3: the message is not metadata-json"), "{err}");
     for wrong in [
         &["--events", "nowhere.jsonl"][..],
         &["--subject", "nothing.v1", "--events", "events.jsonl"],

@@ -110,7 +110,8 @@ fn house(volume: &str) -> (tempfile::TempDir, PathBuf) {
     let folder = tempfile::tempdir().unwrap();
     let house = folder.path().join("house");
     fs::create_dir_all(house.join("catalog")).unwrap();
-    let system = "profile = \"melmastoon\"\ntitle = \"House\"\nsummary = \"A house.\"\nversion = \"1\"\n\
+    fs::copy(root().join("systems/melmastoon/profile.toml"), house.join("profile.toml")).unwrap();
+    let system = "title = \"House\"\nsummary = \"A house.\"\nversion = \"1\"\n\
                   readers = []\n";
     fs::write(house.join("catalog.toml"), system).unwrap();
     let service = format!(

@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "shared with the gate's tests")]
 mod house;
 
+use chapar_sql::Tables;
 use serde_json::Value;
 
 use house::{House, QUOTE, QUOTES, audited};
@@ -62,7 +63,7 @@ fn attached(store: &str, service: &str, days_ago: i64) {
         let store = chapar_sql::Store::open(store, &Default::default()).await.unwrap();
         let mut tx = store.begin_engine().await.unwrap();
         let name = format!("{service}.quotes");
-        tx.conn().note_reader(&name, service, &[QUOTE.to_owned()]).await.unwrap();
+        tx.consumers().note_reader(&name, service, &[QUOTE.to_owned()]).await.unwrap();
         let sql = "update chapar_topic_readers set last_seen = last_seen - $1 * 86400000000 \
                    where subscription = $2";
         tx.execute(sql, vec![days_ago.into(), name.into()]).await.unwrap();

@@ -107,7 +107,7 @@ impl Saboteur {
     /// A producer without contract validation.
     fn break_the_contract(&self) {
         let tenant: Tenant = "kabul-grand".parse().unwrap();
-        let (profile, dialect) = (self.hotel.profile().clone(), chapar_core::dialect::Melmastoon);
+        let (profile, dialect) = (self.hotel.profile().clone(), chapar_core::dialect::MetadataJson);
         let loose = Chapar::builder(self.store.clone(), profile, Arc::new(dialect)).build();
         let event = Dispatched {
             reservation_id: "res_planted",
@@ -274,7 +274,7 @@ fn a_broken_contract_is_edited(desk: &Desk<'_>) {
     let said = desk.refused(&["dlq", "replay", id, "--reason", "just try"]);
     assert!(said.contains("CH3003") && said.contains("--fix"), "{said}");
 
-    let shown = desk.run(&["dlq", "show", id, "--payload"]);
+    let shown = desk.run(&["dlq", "show", id, "--payload", "--profile", "melmastoon"]);
     let mut payload: Value = serde_json::from_slice(&shown.stdout).unwrap();
     let folder = tempfile::tempdir().unwrap();
     let (file, contracts) = (folder.path().join("payload.json"), folder.path().join("all.json"));
@@ -328,6 +328,8 @@ fn a_bug_is_mended_and_replayed(desk: &Desk<'_>, saboteur: &Saboteur) {
     let bug = ["dlq", "classify", "--as", "consumer-bug", "--reason", "INC-8"];
     desk.well(&[&bug[..], &of_group].concat());
     assert_eq!(replay(desk, &of_group)["asked"], 0, "not before it is mended");
+    let said = desk.refused(&[&["dlq", "replay", "--reason", "again"], &of_group[..]].concat());
+    assert!(said.contains("not replayed") && said.contains("--fix"), "{said}");
     // A fix that is none is forgotten as soon as it fails.
     desk.well(&[&bug[..], &of_group, &["--fix", "restarted"]].concat());
     let again = replay(desk, &of_group);

@@ -43,6 +43,49 @@ fn a_grown_enum_passes_in_a_domain_event_and_is_to_be_documented() {
 }
 
 #[test]
+fn a_grown_enum_of_an_integration_event_needs_the_setting_and_an_entry() {
+    let house = House::new();
+    let with = |values: &[&str]| {
+        let mut schema = quote(1);
+        schema["properties"]["state"] = json!({ "type": "string", "enum": values });
+        schema
+    };
+    house.schema(QUOTE_SCHEMA, &with(&["open", "taken"]));
+    house.commit();
+    house.schema(QUOTE_SCHEMA, &with(&["open", "taken", "late"]));
+    let breaking = [format!("breaking enum-widened {QUOTE}")];
+    assert_eq!(house.found(1), breaking, "a contract between contexts");
+
+    house.write("catalog.toml", &(house.read("catalog.toml") + "widened_enums = true\n"));
+    assert_eq!(house.found(1), breaking, "there is no entry yet");
+    let (code, out, err) = house.check(&["--against", "HEAD", "--changelog"]);
+    assert_eq!(code, 0, "{out}{err}");
+    let log = house.read("CHANGELOG.events.md");
+    assert!(log.contains(&format!("`{QUOTE}` /properties/state: \"late\" can occur now")), "{log}");
+    assert_eq!(house.found(0), [format!("note enum-widened {QUOTE}")]);
+    assert_eq!(house.check(&["--against", "HEAD", "--changelog"]).0, 0);
+    assert_eq!(house.read("CHANGELOG.events.md"), log, "an entry is written once");
+
+    // A consumer that says which values it handles is broken by another one.
+    house.write(
+        "consumers/analytics-service.toml",
+        &format!(
+            "service = \"analytics-service\"\n\n[[reads]]\nsubject = \"{QUOTE}\"\n\
+             fields = [\"/quoteId\"]\noptional = [\"/state\"]\n\
+             values = [{{ field = \"/state\", only = [\"open\", \"taken\"] }}]\n\
+             examples = [\"analytics-service/quote.json\"]\n"
+        ),
+    );
+    house.write("consumers/analytics-service/quote.json", "{ \"quoteId\": \"q1\" }");
+    let found = house.found(1);
+    assert!(found.contains(&format!("breaking consumer-contract {QUOTE}")), "{found:?}");
+    let (_, out, _) = house.check(&["--against", "HEAD"]);
+    assert!(out.contains("does not handle late"), "{out}");
+    house.schema(QUOTE_SCHEMA, &with(&["open", "taken"]));
+    assert_eq!(house.found(0), [""; 0]);
+}
+
+#[test]
 fn a_removed_field_fails_with_subject_pointer_and_the_version_it_needs() {
     let house = House::new();
     house.schema(QUOTE_SCHEMA, &without_reason());
@@ -293,6 +336,103 @@ fn a_bypass_needs_a_lead_an_incident_and_a_store_and_is_audited() {
     house.schema(QUOTE_SCHEMA, &quote(1));
     assert_eq!(house.check(&[against, lead, incident, kept].concat()).0, 0);
     assert_eq!(audited(&store).len(), 1);
+}
+
+#[test]
+fn a_released_event_keeps_its_ordering_key() {
+    let house = House::new();
+    let file = house.read(QUOTES);
+    let made = house.chapar(&["schema", "bundle", "--system", "toy", "--out", "released.json"]);
+    assert!(made.status.success());
+    for key in ["none", "guestId"] {
+        house.write(QUOTES, &file.replace("\"quoteId\"", &format!("{key:?}")));
+        let changed = format!("breaking ordering-key-changed {QUOTE}");
+        assert!(house.found(1).contains(&changed), "{key}: {:?}", house.found(1));
+        let (code, out, _) = house.check(&["--against", "released.json"]);
+        assert!(code == 1 && out.contains("ordering-key-changed"), "{key}: {out}");
+    }
+}
+
+#[test]
+fn a_released_system_keeps_its_key_template() {
+    let house = House::new();
+    let profile = house.read("profile.toml");
+    let other = profile.replace("{tenant}:{aggregate_id}", "{tenant}:own:{aggregate_id}");
+    assert_ne!(profile, other);
+    let bundle = ["schema", "bundle", "--system", "toy", "--out", "released.json"];
+    assert!(house.chapar(&bundle).status.success());
+    house.write("profile.toml", &other);
+    let (code, out, _) = house.check(&["--against", "released.json"]);
+    assert!(code == 1 && out.contains("ordering-key-changed"), "{out}");
+    assert_eq!(house.found(1), ["breaking ordering-key-changed "]);
+    let (_, out, _) = house.check(&["--against", "HEAD", "--format", "github"]);
+    assert!(out.contains("file=systems/toy/profile.toml"), "{out}");
+    assert!(out.contains("the ordering key of 2 events"), "{out}");
+}
+
+#[test]
+fn the_envelope_is_a_contract_of_every_event() {
+    let house = House::new();
+    let envelope = |fields: &[&str]| {
+        let properties: serde_json::Map<String, Value> =
+            fields.iter().map(|name| ((*name).to_owned(), json!({ "type": "string" }))).collect();
+        let example: serde_json::Map<String, Value> =
+            fields.iter().map(|name| ((*name).to_owned(), json!("x"))).collect();
+        json!({
+            "$schema": "https://json-schema.org/draft/2020-12/schema",
+            "$id": "schemas://envelope", "title": "Envelope", "description": "Around it.",
+            "type": "object", "required": ["eventId"], "properties": properties,
+            "examples": [example],
+        })
+    };
+    house
+        .write("catalog.toml", &format!("{}envelope = \"envelope\"\n", house.read("catalog.toml")));
+    house.schema("event-schemas/envelope.json", &envelope(&["eventId", "actorId"]));
+    house.commit();
+    assert_eq!(house.found(0), [""; 0]);
+    let bundle = ["schema", "bundle", "--system", "toy", "--out", "released.json"];
+    assert!(house.chapar(&bundle).status.success());
+    house.schema("event-schemas/envelope.json", &envelope(&["eventId", "actorId", "more"]));
+    assert_eq!(house.found(0), ["note field-added "]);
+    house.schema("event-schemas/envelope.json", &envelope(&["eventId"]));
+    assert_eq!(house.found(1), ["breaking field-removed "]);
+    let (_, out, _) = house.check(&["--against", "HEAD", "--format", "github"]);
+    assert!(out.contains("file=systems/toy/event-schemas/envelope.json"), "{out}");
+    let (code, out, _) = house.check(&["--against", "released.json"]);
+    assert!(code == 1 && out.contains("field-removed"), "{out}");
+    let released = house.folder.path().join("released.json");
+    let edited = fs::read_to_string(&released).unwrap().replacen("Around it", "Around  it", 1);
+    fs::write(&released, edited).unwrap();
+    let (code, _, said) = house.check(&["--against", "released.json"]);
+    assert!(code == 2 && said.contains("the envelope"), "{said}");
+}
+
+#[test]
+fn a_protobuf_event_keeps_its_message_and_its_constraints() {
+    let house = House::new();
+    let meridian = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/meridian");
+    fs::remove_dir_all(house.path("")).unwrap();
+    house.copy(&meridian, "");
+    house.commit();
+    let bundle = ["schema", "bundle", "--system", "toy", "--out", "released.json"];
+    assert!(house.chapar(&bundle).status.success());
+    let (catalog, protos) =
+        ("catalog/current-account.toml", "proto/meridian/events/v1/current_account_events.proto");
+    let (declared, described) = (house.read(catalog), house.read(protos));
+    let both = |rule: &str| {
+        assert!(house.found(1).iter().any(|found| found.contains(rule)), "{:?}", house.found(1));
+        let (code, out, _) = house.check(&["--against", "released.json"]);
+        assert!(code == 1 && out.contains(rule), "{out}");
+    };
+
+    let swapped = declared.replacen("AccountCreatedEvent", "TransactionInitiatedEvent", 1);
+    assert_ne!(swapped, declared);
+    house.write(catalog, &swapped);
+    both("message-changed");
+    house.write(catalog, &declared);
+
+    house.write(protos, &described.replacen("max_len: 100", "max_len: 99", 1));
+    both("CONSTRAINT_TIGHTENED");
 }
 
 #[test]

@@ -8,11 +8,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use chapar::{
-    App, Chapar, Consumer, Cx, Draft, Envelope, Failure, Payload, Producer, Profile, Service,
-    Store, StoreOptions, Tenant,
+    App, Chapar, Consumer, Cx, Draft, Envelope, Failure, Payload, Producer, Service, Store,
+    StoreOptions, Tenant,
 };
 use chapar_core::Aggregate;
-use chapar_core::dialect::Melmastoon;
+use chapar_core::dialect::MetadataJson;
 use chapar_sql::Value;
 use chapar_testkit::need;
 use chapar_testkit::servers::{self, Kind, Launch};
@@ -35,9 +35,9 @@ struct Noted {
 }
 
 fn backbone(store: Store) -> Chapar {
-    let profile = Profile::builtin("melmastoon").unwrap();
+    let profile = chapar_testkit::profile("melmastoon");
     let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
-    Chapar::builder(store, profile, Arc::new(Melmastoon)).producer(producer).build()
+    Chapar::builder(store, profile, Arc::new(MetadataJson)).producer(producer).build()
 }
 
 async fn carrier(url: &str, owner: &str) -> Arc<Kafka> {
@@ -129,7 +129,7 @@ impl House {
         let create = "create table notes (id bigint generated always as identity, n bigint not \
                       null, tenant text not null, key text not null, by text not null)";
         tx.execute(create, vec![]).await.unwrap();
-        tx.execute("call chapar.protect('notes')", vec![]).await.unwrap();
+        tx.execute("call chapar.protect('notes'::regclass)", vec![]).await.unwrap();
         tx.commit().await.unwrap();
         House { chapar: backbone(store), last: 0 }
     }
@@ -156,7 +156,7 @@ impl House {
     }
 
     async fn ints(&self, sql: &'static str, of: impl Into<Value>) -> Vec<i64> {
-        let mut tx = self.chapar.store().begin_engine().await.unwrap();
+        let mut tx = self.chapar.store().begin_report().await.unwrap();
         let rows = tx.fetch(sql, vec![of.into()]).await.unwrap();
         rows.iter().map(|row| row.get(0).unwrap()).collect()
     }

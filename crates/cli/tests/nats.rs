@@ -3,11 +3,10 @@
 
 mod hotel;
 
-use std::net::TcpListener;
 use std::process::Command;
 
 use chapar_testkit::need;
-use chapar_testkit::servers::{self, Instance, Kind, Launch};
+use chapar_testkit::servers::{self, Instance, Kind, Launch, free_port};
 use hotel::Hotel;
 
 fn nats() -> Result<Instance, servers::ServerError> {
@@ -66,8 +65,8 @@ fn a_wrong_transport_is_refused_with_the_setting_that_is_wrong() {
     };
     says("amqp://localhost", &["--transport", "use sql:, nats://host:port"]);
     says("nats://", &["--transport", "use sql:, nats://host:port"]);
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    says(&format!("nats://{free}"), &["--transport", &free.to_string(), "refused"]);
+    let free = format!("127.0.0.1:{}", free_port().unwrap());
+    says(&format!("nats://{free}"), &["--transport", &free, "refused"]);
 
     let locked =
         need!(Launch::of(Kind::Nats).setting("authorization", "{user: a, password: b}").start());

@@ -3,14 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use chapar_core::webhook::Secrets;
-use chapar_testkit::servers::{self, Kind, Launch};
+use chapar_testkit::servers::{self, Kind, Launch, free_port};
 use chapar_testkit::{http, need};
 use serde_json::Value;
 
@@ -439,8 +439,11 @@ fn the_receiver_on_ones_own_machine_turns_liars_away() {
     let receiver =
         Process::start(&mut chapar(&[&args[..], &[&secret.display().to_string()]].concat()));
     assert_turns_liars_away(&receiver.address);
-    let lines = receiver.lines.lock().unwrap().join("\n");
-    assert!(lines.contains("401 refused") && lines.contains("200 duplicate"), "{lines}");
+    // They come through a pipe, after the answers.
+    eventually("it prints what it did", || {
+        let lines = receiver.lines.lock().unwrap().join("\n");
+        lines.contains("401 refused") && lines.contains("200 duplicate")
+    });
 }
 
 fn example(path: &str) -> PathBuf {
@@ -472,7 +475,7 @@ fn try_receiver(
     let place = Place::open(&server, &format!("push_{name}"));
     let kept = place.folder.path().join("kept").display().to_string();
     // A port that was free a moment ago, since the receiver must come back to it.
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port().unwrap();
     let receiver = Process::start(&mut start(port, &place.secret, &kept));
     let push = place.push(&receiver.address, &["--attempts", "100"]);
     place.emit(1, 60);
@@ -558,16 +561,7 @@ fn compile(into: &Path) -> PathBuf {
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
     };
-    let cache = servers::cache_dir().join("typescript-5");
-    if !cache.join("node_modules/typescript").is_dir() {
-        let fresh = tempfile::tempdir_in(servers::cache_dir()).unwrap();
-        run(Command::new("npm")
-            .args(["install", "--silent", "--no-audit", "--no-fund", "--prefix"])
-            .arg(fresh.path())
-            .args(["typescript@5", "@types/node@22"]));
-        // Another test program may have been faster; then its copy serves as well.
-        let _ = std::fs::rename(fresh.path(), &cache);
-    }
+    let cache = servers::npm_packages("typescript").unwrap();
     let compiler = cache.join("node_modules/typescript/bin/tsc");
     run(Command::new("node")
         .arg(compiler)

@@ -243,4 +243,7 @@ fn a_rebuild_that_nobody_takes_up_is_withdrawn() {
     assert!(said.contains("no process that keeps"), "{said}");
     let card = &json(&["projections", "list", "--store", hotel.store()])[0];
     assert!(card["building"].is_null(), "{card:#}");
+    let audit = json(&["audit", "list", "--action", "projection", "--store", hotel.store()]);
+    let actions: Vec<_> = audit.as_array().unwrap().iter().map(|line| &line["action"]).collect();
+    assert_eq!(actions, ["projection.withdraw", "projection.build"], "{audit:#}");
 }

@@ -130,7 +130,11 @@ fn migrations_are_planned_applied_and_told() {
     let store = ["--store", "sqlite:a.db", "--format", "json"];
     let call = |command: &str| run(&[&["migrate", command], &store[..]].concat());
     assert!(call("plan").contains("create table chapar_outbox"));
-    assert!(call("status").contains("\"pending\":[{"));
+    assert!(!folder.path().join("a.db").exists(), "a plan creates nothing");
+    std::fs::write(folder.path().join("a.db"), "").unwrap();
+    let status = chapar(folder.path(), &[&["migrate", "status"], &store[..]].concat());
+    assert_eq!(status.status.code(), Some(1));
+    assert!(String::from_utf8(status.stdout).unwrap().contains("\"pending\":[{"));
     assert!(call("apply").contains("\"applied\":[1,2,4,5,7,8]"));
     assert!(call("apply").contains("\"applied\":[]"));
     assert!(call("status").contains("\"pending\":[]"));

@@ -3,13 +3,16 @@
 //! It filters candidates and decides finite sets. A counterexample is always confirmed by a
 //! validator.
 
+use std::cell::RefCell;
 use std::cmp::Ordering;
+use std::collections::{HashMap, HashSet};
 
+use chapar_core::schema::resolve;
 use serde_json::{Map, Value};
 
 use crate::facts::{Types, size};
-use crate::load::resolve;
-use crate::number::{Num, same};
+use crate::formats;
+use crate::number::{Num, key, same};
 
 /// Keywords that restrict instances and are not evaluated here.
 const OPAQUE: [&str; 11] = [
@@ -26,14 +29,38 @@ const OPAQUE: [&str; 11] = [
     "additionalItems",
 ];
 
-pub(crate) fn accepts(root: &Value, schema: &Value, value: &Value) -> Option<bool> {
+/// The values of long enums, so that each of many values is looked up instead of compared with
+/// every one. Entries are found by the address of the list: the schemas must outlive this.
+#[derive(Debug, Default)]
+pub(crate) struct Lists(RefCell<HashMap<usize, HashSet<String>>>);
+
+impl Lists {
+    /// Shorter lists are compared.
+    const SHORT: usize = 32;
+
+    fn has(&self, list: &[Value], value: &Value) -> bool {
+        if list.len() <= Self::SHORT {
+            return list.iter().any(|one| same(one, value));
+        }
+        let mut known = self.0.borrow_mut();
+        let keys =
+            known.entry(list.as_ptr().addr()).or_insert_with(|| list.iter().map(key).collect());
+        keys.contains(&key(value))
+    }
+}
+
+pub(crate) fn accepts(lists: &Lists, root: &Value, schema: &Value, value: &Value) -> Option<bool> {
     let map = match schema {
         Value::Bool(verdict) => return Some(*verdict),
         Value::Object(map) => map,
         _ => return None,
     };
     let mut verdict = Some(true);
-    for one in [scalars(map, value), nested(root, map, value), combined(root, map, value)] {
+    for one in [
+        scalars(lists, map, value),
+        nested(lists, root, map, value),
+        combined(lists, root, map, value),
+    ] {
         verdict = and(verdict, one);
     }
     if verdict == Some(true)
@@ -75,19 +102,19 @@ pub(crate) fn all(verdicts: impl Iterator<Item = Option<bool>>) -> Option<bool> 
     together
 }
 
-fn scalars(map: &Map<String, Value>, value: &Value) -> Option<bool> {
+fn scalars(lists: &Lists, map: &Map<String, Value>, value: &Value) -> Option<bool> {
     let fits = map.get("type").is_none_or(|types| Types::of(value).within(Types::keyword(types)))
         && map.get("const").is_none_or(|only| same(only, value))
-        && map
-            .get("enum")
-            .and_then(Value::as_array)
-            .is_none_or(|list| list.iter().any(|one| same(one, value)));
+        && map.get("enum").and_then(Value::as_array).is_none_or(|list| lists.has(list, value));
     if !fits {
         return Some(false);
     }
     match value {
         Value::Number(_) => number(map, Num::of(value)?),
-        Value::String(text) => Some(within(map, "minLength", "maxLength", text.chars().count())),
+        Value::String(text) => Some(
+            within(map, "minLength", "maxLength", text.chars().count())
+                && formats::asserted(map).is_none_or(|format| formats::fits(format, value)),
+        ),
         Value::Array(items) => Some(within(map, "minItems", "maxItems", items.len())),
         Value::Object(members) => Some(
             within(map, "minProperties", "maxProperties", members.len())
@@ -125,22 +152,22 @@ fn within(map: &Map<String, Value>, least: &str, most: &str, count: usize) -> bo
         && map.get(most).and_then(size).is_none_or(|most| count <= most)
 }
 
-fn nested(root: &Value, map: &Map<String, Value>, value: &Value) -> Option<bool> {
+fn nested(lists: &Lists, root: &Value, map: &Map<String, Value>, value: &Value) -> Option<bool> {
     match value {
         Value::Object(members) => all(members.iter().map(|(name, member)| {
             match map.get("properties").and_then(|named| named.get(name)) {
-                Some(schema) => accepts(root, schema, member),
+                Some(schema) => accepts(lists, root, schema, member),
                 None if map.contains_key("patternProperties") => None,
                 None => map
                     .get("additionalProperties")
-                    .map_or(Some(true), |schema| accepts(root, schema, member)),
+                    .map_or(Some(true), |schema| accepts(lists, root, schema, member)),
             }
         })),
         Value::Array(items) => {
             let prefix = map.get("prefixItems").and_then(Value::as_array);
             all(items.iter().enumerate().map(|(index, item)| {
                 match prefix.and_then(|prefix| prefix.get(index)).or_else(|| map.get("items")) {
-                    Some(schema) => accepts(root, schema, item),
+                    Some(schema) => accepts(lists, root, schema, item),
                     None => Some(true),
                 }
             }))
@@ -149,16 +176,18 @@ fn nested(root: &Value, map: &Map<String, Value>, value: &Value) -> Option<bool>
     }
 }
 
-fn combined(root: &Value, map: &Map<String, Value>, value: &Value) -> Option<bool> {
+fn combined(lists: &Lists, root: &Value, map: &Map<String, Value>, value: &Value) -> Option<bool> {
     let list = |keyword: &str| {
         map.get(keyword)
             .and_then(Value::as_array)
-            .map(|list| list.iter().map(|one| accepts(root, one, value)))
+            .map(|list| list.iter().map(|one| accepts(lists, root, one, value)))
     };
     let mut verdict = Some(true);
     if let Some(target) = map.get("$ref").and_then(Value::as_str) {
-        verdict =
-            and(verdict, resolve(root, target).and_then(|target| accepts(root, target, value)));
+        verdict = and(
+            verdict,
+            resolve(root, target).and_then(|target| accepts(lists, root, target, value)),
+        );
     }
     if let Some(parts) = list("allOf") {
         verdict = and(verdict, all(parts));
@@ -174,7 +203,7 @@ fn combined(root: &Value, map: &Map<String, Value>, value: &Value) -> Option<boo
         verdict = and(verdict, if sure > 1 { Some(false) } else { (!open).then_some(sure == 1) });
     }
     if let Some(schema) = map.get("not") {
-        verdict = and(verdict, negated(accepts(root, schema, value)));
+        verdict = and(verdict, negated(accepts(lists, root, schema, value)));
     }
     verdict
 }

@@ -1,5 +1,7 @@
 //! The right side's keywords about the members of objects and the items of arrays.
 
+use std::collections::BTreeSet;
+
 use serde_json::{Map, Value};
 
 use crate::facts::{Case, Facts};
@@ -70,7 +72,7 @@ impl<'a> Inclusion<'a> {
                 .collect();
             let at_pattern = at.unnamed("patternProperties", pattern);
             holds &= if same.is_empty() {
-                self.every_name(left, facts, &[], schema, right, at)
+                self.every_name(left, facts, &BTreeSet::new(), schema, right, at)
             } else {
                 self.below(&Case::new(left.root, same), schema, &at_pattern)
             };
@@ -88,7 +90,7 @@ impl<'a> Inclusion<'a> {
         at: &At,
     ) -> bool {
         let mut holds = true;
-        let own: Vec<&str> = part
+        let own: BTreeSet<&str> = part
             .get("properties")
             .and_then(Value::as_object)
             .into_iter()
@@ -126,7 +128,7 @@ impl<'a> Inclusion<'a> {
         &mut self,
         left: &Case<'a>,
         facts: &Facts<'a>,
-        own: &[&str],
+        own: &BTreeSet<&str>,
         schema: &'a Value,
         right: &'a Value,
         at: &At,

@@ -1,13 +1,15 @@
 //! From a request to a report.
 
+use std::collections::HashMap;
+
+use chapar_core::schema::{self, escaped};
 use jsonschema::Validator;
 use serde_json::Value;
 
-use crate::copies;
 use crate::error::InputError;
 use crate::facts::{Case, Facts};
 use crate::include::{BUDGET, Inclusion};
-use crate::load::{Schema, escaped};
+use crate::load::Schema;
 use crate::members;
 use crate::obstacle::{Cause, Obstacle};
 use crate::report::{Finding, Report, Severity};
@@ -19,7 +21,7 @@ use crate::table;
 /// Schemas after expansion of references; more than this is not compared.
 const HEAVIEST: u64 = 200_000;
 
-/// The maximum number of findings per direction.
+/// The maximum number of findings per direction; the others are counted.
 const MOST: usize = 1_000;
 
 /// Compares two schemas.
@@ -40,11 +42,19 @@ pub fn diff(request: &Request<'_>) -> Report {
         return Report::of(Vec::new(), &old.file, 0);
     }
     let mut findings = Vec::new();
+    let mut left_out = Vec::new();
     let mut spent = 0;
     let sides = [(Side::OldEvents, old, new), (Side::NewEvents, new, old)];
     for (side, writer, reader) in sides.into_iter().filter(|(side, ..)| side.asked(request)) {
         match Sides::of(writer, reader, request.writers) {
-            Ok(sides) => spent += sides.compare(request, side, &mut findings),
+            Ok(sides) => {
+                let mut found = Vec::new();
+                let inclusion = Inclusion::of(&sides.left, &sides.right);
+                sides.compare(request, side, &inclusion, &mut found);
+                spent += inclusion.spent;
+                left_out.push((side, inclusion.obstacles.len().saturating_sub(MOST)));
+                merge(&mut findings, found);
+            }
             Err(error) => {
                 let reason = format!(
                     "the copy that producers are checked against does not compile: {error}"
@@ -53,10 +63,33 @@ pub fn diff(request: &Request<'_>) -> Report {
             }
         }
     }
+    // After the merge, which keeps one finding per rule and place.
+    for (side, count) in left_out.into_iter().filter(|(_, count)| *count > 0) {
+        let (event, readers) = side.names();
+        let reason = format!(
+            "{count} more differences between {event} and {readers} were found and not judged: \
+             the first {MOST} are listed"
+        );
+        findings.push(finding(request, Rule::TooLarge, String::new(), reason, None));
+    }
     if request.kind != Kind::Bare {
         table::apply(request, &mut findings);
     }
     Report::of(findings, &old.file, spent)
+}
+
+/// Adds what the other direction found. A change that both found is one finding, the worse one.
+fn merge(findings: &mut Vec<Finding>, more: Vec<Finding>) {
+    let place = |found: &Finding| (found.rule.clone(), found.pointer.clone());
+    let known: HashMap<(String, String), usize> =
+        findings.iter().enumerate().map(|(index, found)| (place(found), index)).collect();
+    for found in more {
+        match known.get(&place(&found)).and_then(|index| findings.get_mut(*index)) {
+            Some(known) if known.severity < found.severity => *known = found,
+            Some(_) => {}
+            None => findings.push(found),
+        }
+    }
 }
 
 /// Whose events are read.
@@ -98,7 +131,7 @@ impl Sides {
         writers: Writers,
     ) -> Result<Sides, InputError> {
         let (left, right) = match writers {
-            Writers::Declared => (copies::closed(&writer.root), copies::open(&reader.root)),
+            Writers::Declared => (schema::closed(&writer.root), schema::open(&reader.root)),
             Writers::Any => (writer.root.clone(), reader.root.clone()),
         };
         // An event satisfies what its schema says and what producers are checked against.
@@ -107,14 +140,18 @@ impl Sides {
         Ok(Sides { left, right, writer: validators, reader })
     }
 
-    fn compare(&self, request: &Request<'_>, side: Side, findings: &mut Vec<Finding>) -> u64 {
-        let inclusion = Inclusion::of(&self.left, &self.right);
+    fn compare(
+        &self,
+        request: &Request<'_>,
+        side: Side,
+        inclusion: &Inclusion<'_>,
+        findings: &mut Vec<Finding>,
+    ) {
         let mut search = Search::new(&self.writer, &self.reader);
         for obstacle in inclusion.obstacles.iter().take(MOST) {
             let example = search.counterexample(&self.left, &self.right, obstacle);
             findings.push(self.judged(request, side, obstacle, example));
         }
-        inclusion.spent
     }
 
     fn judged(
@@ -131,7 +168,8 @@ impl Sides {
         }
         let mut found =
             finding(request, rule, pointer, reason(side, obstacle, &self.right), example);
-        let tightened = matches!(rule, Rule::RangeTightened | Rule::PatternTightened);
+        let tightened =
+            matches!(rule, Rule::RangeTightened | Rule::PatternTightened | Rule::FormatTightened);
         let extensible = rule == Rule::EnumWidened
             && obstacle
                 .cases
@@ -142,6 +180,7 @@ impl Sides {
                 Severity::Note
             }
             _ if extensible => Severity::Note,
+            _ if rule == Rule::EnumWidened && request.widened_enums => Severity::Note,
             (Severity::Audit, true) if request.kind == Kind::Bare => Severity::Breaking,
             // A refuted inclusion stays breaking; a note from the evolution table does not override
             // it.
@@ -178,6 +217,7 @@ fn rule(side: Side, obstacle: &Obstacle<'_>) -> Rule {
         Cause::Enum => either(Rule::EnumNarrowed, Rule::EnumWidened),
         Cause::Range => either(Rule::RangeTightened, Rule::RangeWidened),
         Cause::Pattern => either(Rule::PatternTightened, Rule::PatternWidened),
+        Cause::Format => either(Rule::FormatTightened, Rule::FormatWidened),
         Cause::Unique => either(Rule::UniquenessAdded, Rule::UniquenessDropped),
         Cause::Required(name) => {
             let declared = obstacle.cases.iter().any(|(left, _)| {
@@ -217,6 +257,7 @@ fn reason(side: Side, obstacle: &Obstacle<'_>, right_root: &Value) -> String {
             format!("{event} may be outside the range, length or count that {readers} accept")
         }
         Cause::Pattern => format!("{event} may hold a text that the pattern of {readers} refuses"),
+        Cause::Format => format!("{event} may hold a text that the format of {readers} refuses"),
         Cause::Unique => format!("{event} may hold the same item twice, which {readers} refuse"),
         Cause::Required(name) => format!("{event} may lack `{name}`, which {readers} require"),
         Cause::OpenName => format!(

@@ -3,12 +3,12 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
+use chapar_core::schema::resolve;
 use serde_json::Value;
 
-use crate::accepts::accepts;
+use crate::accepts::{Lists, accepts};
 use crate::facts::{Bound, Case, Facts, Types};
 use crate::include::BUDGET;
-use crate::load::resolve;
 use crate::members;
 
 /// Proves that no value satisfies both; `false` only says that it was not proved.
@@ -43,9 +43,13 @@ fn nowhere(a: &Case<'_>, b: &Case<'_>, spent: &mut u64, depth: usize) -> bool {
 }
 
 fn listed_apart(facts: &Facts<'_>, other: &Case<'_>) -> bool {
+    let lists = Lists::default();
     facts.values.as_ref().is_some_and(|values| {
         values.iter().all(|value| {
-            other.schemas.iter().any(|schema| accepts(other.root, schema, value) == Some(false))
+            other
+                .schemas
+                .iter()
+                .any(|schema| accepts(&lists, other.root, schema, value) == Some(false))
         })
     })
 }

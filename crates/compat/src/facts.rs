@@ -5,13 +5,14 @@
 //! sides of a disjointness.
 
 use std::cmp::Ordering;
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 
+use chapar_core::schema::resolve;
 use serde_json::{Map, Value};
 
-use crate::load::resolve;
+use crate::formats;
 use crate::members::closed_names;
-use crate::number::{Num, same};
+use crate::number::{Num, key};
 
 /// A set of instance types; numbers with a fraction are distinguished from integers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -170,6 +171,7 @@ pub(crate) struct Facts<'a> {
     pub(crate) multiples: Vec<Num>,
     pub(crate) length: (u64, Option<u64>),
     pub(crate) patterns: BTreeSet<&'a str>,
+    pub(crate) formats: BTreeSet<&'static str>,
     pub(crate) items: (u64, Option<u64>),
     pub(crate) unique: bool,
     pub(crate) members: (u64, Option<u64>),
@@ -194,6 +196,7 @@ impl<'a> Facts<'a> {
             multiples: Vec::new(),
             length: (0, None),
             patterns: BTreeSet::new(),
+            formats: BTreeSet::new(),
             items: (0, None),
             unique: false,
             members: (0, None),
@@ -216,6 +219,12 @@ impl<'a> Facts<'a> {
         }
         facts.settle();
         facts
+    }
+
+    /// How many parts and names were read for them.
+    pub(crate) fn weight(&self) -> u64 {
+        let closed = self.closed.as_ref().map_or(0, BTreeSet::len);
+        (self.parts.len() + self.required.len() + closed) as u64
     }
 
     /// No value satisfies these facts.
@@ -283,6 +292,7 @@ impl<'a> Facts<'a> {
         sizes(&mut self.items, map, "minItems", "maxItems");
         sizes(&mut self.members, map, "minProperties", "maxProperties");
         self.patterns.extend(map.get("pattern").and_then(Value::as_str));
+        self.formats.extend(formats::asserted(map));
         self.unique |= map.get("uniqueItems") == Some(&Value::Bool(true));
         self.required.extend(
             map.get("required")
@@ -296,7 +306,10 @@ impl<'a> Facts<'a> {
     fn narrow(&mut self, values: &[Value]) {
         match &mut self.values {
             None => self.values = Some(values.to_vec()),
-            Some(known) => known.retain(|known| values.iter().any(|value| same(known, value))),
+            Some(known) => {
+                let values: HashSet<String> = values.iter().map(key).collect();
+                known.retain(|known| values.contains(&key(known)));
+            }
         }
     }
 

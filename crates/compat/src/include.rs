@@ -4,11 +4,14 @@
 //! split keyword by keyword, and each keyword must follow from the facts. What does not follow is
 //! an [`Obstacle`], for which another module searches a counterexample: this module only proves.
 
+use std::collections::HashMap;
+
+use chapar_core::schema::escaped;
 use serde_json::{Map, Value};
 
+use crate::accepts::{Lists, accepts};
 use crate::disjoint::{disjoint, same_schema};
 use crate::facts::{Case, Facts, Types};
-use crate::load::escaped;
 use crate::members::NEVER;
 use crate::obstacle::{At, Cause, Obstacle, cause_of};
 use crate::scalars;
@@ -19,8 +22,15 @@ pub const BUDGET: u64 = 50_000;
 /// Schemas inside schemas that are followed; a payload is not that deep.
 const DEEPEST: usize = 64;
 
+/// Listed values that are refused at one place and kept as examples of it.
+const MOST_REFUSED: usize = 256;
+
 pub(crate) struct Inclusion<'a> {
     pub(crate) obstacles: Vec<Obstacle<'a>>,
+    /// Where in `obstacles` a place and a cause stand. Entries of obstacles that were taken back
+    /// are recognised by what stands there now.
+    known: HashMap<(String, Cause), usize>,
+    lists: Lists,
     pub(crate) spent: u64,
     right: &'a Value,
     /// Right-hand schemas that contain the one at hand; meeting one again is recursion.
@@ -30,8 +40,15 @@ pub(crate) struct Inclusion<'a> {
 
 impl<'a> Inclusion<'a> {
     pub(crate) fn of(left: &'a Value, right: &'a Value) -> Inclusion<'a> {
-        let mut inclusion =
-            Inclusion { obstacles: Vec::new(), spent: 0, right, above: Vec::new(), depth: 0 };
+        let mut inclusion = Inclusion {
+            obstacles: Vec::new(),
+            known: HashMap::new(),
+            lists: Lists::default(),
+            spent: 0,
+            right,
+            above: Vec::new(),
+            depth: 0,
+        };
         inclusion.check(&Case::new(left, vec![left]), right, &At::default());
         inclusion
     }
@@ -66,16 +83,23 @@ impl<'a> Inclusion<'a> {
 
     fn finite(&mut self, left: &Case<'a>, values: &[Value], right: &'a Value, at: &At) -> bool {
         let mut holds = true;
+        let mut facts = None;
+        let mut refused = 0;
         for value in values {
             self.spent += 1;
-            let sure_not = left
-                .schemas
-                .iter()
-                .any(|one| crate::accepts::accepts(left.root, one, value) == Some(false));
-            if sure_not || crate::accepts::accepts(self.right, right, value) == Some(true) {
+            let no = |one: &&Value| accepts(&self.lists, left.root, one, value) == Some(false);
+            if left.schemas.iter().any(no)
+                || accepts(&self.lists, self.right, right, value) == Some(true)
+            {
                 continue;
             }
-            let cause = cause_of(value, &Facts::of(&Case::new(self.right, vec![right])));
+            refused += 1;
+            // More of the same would not be shown.
+            if refused > MOST_REFUSED {
+                break;
+            }
+            let facts = facts.get_or_insert_with(|| Facts::of(&Case::new(self.right, vec![right])));
+            let cause = cause_of(value, facts);
             holds = self.obstacle(left, right, at, cause);
             if let Some(obstacle) = self.obstacles.last_mut() {
                 obstacle.hints.push(value.clone());
@@ -244,15 +268,17 @@ impl<'a> Inclusion<'a> {
         at: &At,
         cause: Cause,
     ) -> bool {
-        let known = self
-            .obstacles
-            .iter_mut()
-            .find(|known| known.cause == cause && known.at.pointer == at.pointer);
-        match known {
+        let key = (at.pointer.clone(), cause);
+        let known = self.known.get(&key).and_then(|index| self.obstacles.get_mut(*index));
+        match known.filter(|known| known.cause == key.1 && known.at.pointer == key.0) {
             // Another case of the same obstacle may still be the one that shows it.
             Some(known) if known.cases.len() < 16 => known.cases.push((left.clone(), right)),
             Some(_) => {}
-            None => self.obstacles.push(Obstacle::new(left.clone(), right, at.clone(), cause)),
+            None => {
+                let obstacle = Obstacle::new(left.clone(), right, at.clone(), key.1.clone());
+                self.known.insert(key, self.obstacles.len());
+                self.obstacles.push(obstacle);
+            }
         }
         false
     }

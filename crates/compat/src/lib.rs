@@ -20,11 +20,11 @@
 
 mod accepts;
 mod containers;
-mod copies;
 mod differ;
 mod disjoint;
 mod error;
 mod facts;
+mod formats;
 mod include;
 mod load;
 mod members;
@@ -43,7 +43,6 @@ mod strings;
 mod table;
 mod witness;
 
-pub use copies::closed;
 pub use differ::diff;
 pub use error::InputError;
 pub use include::BUDGET;

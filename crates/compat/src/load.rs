@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use chapar_core::schema::{MANY, NAMED, ONE, escaped, resolve};
 use jsonschema::{Draft, Validator};
 use serde_json::Value;
 
@@ -60,7 +61,7 @@ impl Schema {
         &self.file
     }
 
-    /// A validator that shares no code with the differ; formats are annotations.
+    /// A validator that shares no code with the differ; formats are assertions.
     pub(crate) fn validator(&self, root: &Value) -> Result<Validator, InputError> {
         let mut root = root.clone();
         if let Some(map) = root.as_object_mut() {
@@ -68,7 +69,7 @@ impl Schema {
         }
         jsonschema::options()
             .with_draft(Draft::Draft202012)
-            .should_validate_formats(false)
+            .should_validate_formats(true)
             .build(&root)
             .map_err(|error| {
                 InputError::schema(
@@ -98,53 +99,6 @@ pub(crate) fn text<'a>(file: &str, bytes: &'a [u8]) -> Result<&'a str, InputErro
         InputError::syntax(file, (line, column), "this is not UTF-8; save it as UTF-8")
     })
 }
-
-/// A schema inside `root` by a local reference such as `#/$defs/money`.
-pub(crate) fn resolve<'a>(root: &'a Value, reference: &str) -> Option<&'a Value> {
-    let pointer = reference.strip_prefix('#')?;
-    if !pointer.is_empty() && !pointer.starts_with('/') {
-        return None;
-    }
-    if !pointer.contains('%') {
-        return root.pointer(pointer);
-    }
-    root.pointer(&percent_decoded(pointer)?)
-}
-
-pub(crate) fn percent_decoded(text: &str) -> Option<String> {
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.bytes();
-    while let Some(byte) = rest.next() {
-        if byte != b'%' {
-            bytes.push(byte);
-            continue;
-        }
-        let high = char::from(rest.next()?).to_digit(16)?;
-        let low = char::from(rest.next()?).to_digit(16)?;
-        bytes.push(u8::try_from(high * 16 + low).ok()?);
-    }
-    String::from_utf8(bytes).ok()
-}
-
-/// The keywords that hold schemas, so that data (an `enum`, a `default`, an example) is never
-/// treated as one.
-pub(crate) const ONE: [&str; 12] = [
-    "additionalProperties",
-    "unevaluatedProperties",
-    "items",
-    "unevaluatedItems",
-    "contains",
-    "propertyNames",
-    "not",
-    "if",
-    "then",
-    "else",
-    "contentSchema",
-    "additionalItems",
-];
-pub(crate) const MANY: [&str; 4] = ["allOf", "anyOf", "oneOf", "prefixItems"];
-pub(crate) const NAMED: [&str; 5] =
-    ["properties", "patternProperties", "dependentSchemas", "$defs", "definitions"];
 
 struct Walk<'a> {
     file: &'a str,
@@ -252,11 +206,6 @@ impl<'a> Walk<'a> {
     fn error(&self, pointer: &str, reason: impl Into<String>) -> InputError {
         InputError::schema(self.file, pointer, reason)
     }
-}
-
-/// A name as one step of a JSON pointer.
-pub(crate) fn escaped(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
 }
 
 /// One line, bounded: a validator may quote the whole schema.

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use chapar_core::schema::resolve;
 use serde_json::{Map, Value};
 
 use crate::facts::{Case, Facts};
-use crate::load::resolve;
 
 pub(crate) static NEVER: Value = Value::Bool(false);
 

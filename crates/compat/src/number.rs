@@ -88,6 +88,44 @@ fn int_against_float(int: i128, float: f64) -> Option<Ordering> {
     (int as f64).partial_cmp(&float)
 }
 
+/// A text that is equal for values that are the [`same`], for use in a set.
+pub(crate) fn key(value: &Value) -> String {
+    let mut text = String::new();
+    write_key(value, &mut text);
+    text
+}
+
+fn write_key(value: &Value, out: &mut String) {
+    match value {
+        Value::Number(number) => match Num::from_number(number) {
+            Num::Int(int) => out.push_str(&int.to_string()),
+            // Integers beyond 128 bits and doubles of that size are compared as doubles.
+            Num::Float(float) => out.push_str(&format!("{float:e}")),
+        },
+        Value::Array(items) => {
+            out.push('[');
+            for item in items {
+                write_key(item, out);
+                out.push(',');
+            }
+            out.push(']');
+        }
+        Value::Object(members) => {
+            let mut names: Vec<&String> = members.keys().collect();
+            names.sort();
+            out.push('{');
+            for name in names {
+                out.push_str(&Value::from(name.as_str()).to_string());
+                out.push(':');
+                write_key(&members[name], out);
+                out.push(',');
+            }
+            out.push('}');
+        }
+        scalar => out.push_str(&scalar.to_string()),
+    }
+}
+
 /// Equality as JSON Schema has it: 1 and 1.0 are the same value.
 pub(crate) fn same(a: &Value, b: &Value) -> bool {
     match (a, b) {
@@ -118,6 +156,32 @@ mod tests {
     #[test]
     fn one_and_one_point_zero_are_the_same_value() {
         assert!(same(&json!({ "a": [1] }), &json!({ "a": [1.0] })));
+    }
+
+    #[test]
+    fn keys_are_equal_where_values_are_the_same() {
+        let values = [
+            json!(1),
+            json!(1.0),
+            json!(-0.0),
+            json!(0),
+            json!("1"),
+            json!(1.5),
+            json!(null),
+            json!([1]),
+            json!([1.0]),
+            json!({ "a": 1, "b": 2 }),
+            json!({ "b": 2.0, "a": 1 }),
+            json!({ "a": [] }),
+            json!(9_007_199_254_740_993_u64),
+            json!(9_007_199_254_740_992_u64),
+            json!(1e300),
+        ];
+        for a in &values {
+            for b in &values {
+                assert_eq!(key(a) == key(b), same(a, b), "{a} {b}");
+            }
+        }
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use crate::facts::{Case, Facts, Types};
+use crate::formats;
 
 /// A place: in the schema, and in an instance of it.
 #[derive(Debug, Clone, Default)]
@@ -20,12 +21,13 @@ pub(crate) enum Step {
 }
 
 /// What of the right side does not follow from the left.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Cause {
     Type,
     Enum,
     Range,
     Pattern,
+    Format,
     Unique,
     Required(String),
     /// The left side leaves the name open and the right side says what it holds.
@@ -66,6 +68,8 @@ pub(crate) fn cause_of(value: &Value, right: &Facts<'_>) -> Cause {
         Cause::Enum
     } else if !right.patterns.is_empty() {
         Cause::Pattern
+    } else if right.formats.iter().any(|format| !formats::fits(format, value)) {
+        Cause::Format
     } else if !right.splits.is_empty() || value.is_object() || value.is_array() {
         Cause::Alternatives
     } else {

@@ -68,7 +68,9 @@ fn the_small_evaluator_agrees_with_the_validator() {
         let validator: Validator = parsed.validator(&parsed.root).unwrap();
         for _ in 0..20 {
             let event = event(&mut rng, 3);
-            if let Some(verdict) = crate::accepts::accepts(&parsed.root, &parsed.root, &event) {
+            if let Some(verdict) =
+                crate::accepts::accepts(&Default::default(), &parsed.root, &parsed.root, &event)
+            {
                 assert_eq!(verdict, validator.is_valid(&event), "{event} {}", parsed.root);
             }
         }
@@ -129,6 +131,9 @@ fn scalar(rng: &mut Rng) -> Value {
         2 | 3 => json!(rng.i32(-4..8)),
         4 => json!(f64::from(rng.i32(-4..8)) + 0.5),
         5 => json!(f64::from(rng.i32(-4..8))),
+        6 => {
+            json!(["2026-01-31", "/a", "(", "0190d6f2-7b1c-7c3e-8a4d-5b6c7d8e9f00"][rng.usize(..4)])
+        }
         _ => json!("abcdefg"[..rng.usize(..6)]),
     }
 }
@@ -175,6 +180,9 @@ fn keyword(rng: &mut Rng, map: &mut Map<String, Value>, depth: u32) {
             [json!(1), json!(2), json!(3), json!(0.5), json!(6)][rng.usize(..5)].clone(),
         ),
         7 => put(["minLength", "maxLength"][rng.usize(..2)], json!(rng.u8(..4))),
+        8 if rng.bool() => {
+            put("format", json!(["date", "uuid", "json-pointer", "regex", "room"][rng.usize(..5)]))
+        }
         8 => put("pattern", json!(["^a", "b", "^[ab]*$", "^abc?$"][rng.usize(..4)])),
         9 => put(
             ["minItems", "maxItems", "minProperties", "maxProperties"][rng.usize(..4)],

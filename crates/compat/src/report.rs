@@ -67,8 +67,11 @@ impl Report {
                 .cmp(&a.severity)
                 .then_with(|| a.pointer.cmp(&b.pointer))
                 .then_with(|| a.rule.cmp(&b.rule))
+                .then_with(|| a.reason.cmp(&b.reason))
         });
-        findings.dedup_by(|b, a| a.rule == b.rule && a.pointer == b.pointer);
+        // Two messages that are gone from one file are two findings.
+        findings
+            .dedup_by(|b, a| a.rule == b.rule && a.pointer == b.pointer && a.reason == b.reason);
         let verdict = findings.iter().map(|finding| match finding.severity {
             Severity::Note => Verdict::Compatible,
             Severity::Unknown => Verdict::Unknown,

@@ -69,6 +69,8 @@ pub struct Request<'a> {
     pub policy: Policy,
     /// An audit of the last 30 days found no event outside the tightened ranges and patterns.
     pub audited: bool,
+    /// An enum may get values within a version, also where old readers list them.
+    pub widened_enums: bool,
 }
 
 impl<'a> Request<'a> {
@@ -82,12 +84,19 @@ impl<'a> Request<'a> {
             kind: Kind::default(),
             policy: Policy::default(),
             audited: false,
+            widened_enums: false,
         }
     }
 
     /// For events of this kind.
     pub fn kind(mut self, kind: Kind) -> Self {
         self.kind = kind;
+        self
+    }
+
+    /// With enums that may grow within a version: readers were told to ignore unknown values.
+    pub fn widened_enums(mut self, allowed: bool) -> Self {
+        self.widened_enums = allowed;
         self
     }
 

@@ -79,7 +79,11 @@ rules! {
     EventAdded = "event-added", Note, Note;
     /// The event is marked as deprecated.
     EventDeprecated = "event-deprecated", Note, Note;
-    /// `format` changed; it is an annotation and validators do not check it.
+    /// A format refuses what was accepted.
+    FormatTightened = "format-tightened", Audit, Audit;
+    /// A format accepts what was refused.
+    FormatWidened = "format-widened", Breaking, Breaking;
+    /// A `format` changed that validators do not know, and so do not check.
     FormatChanged = "format-changed", Note, Note;
     /// A keyword changed that the differ does not take apart.
     KeywordUndecided = "keyword-undecided", Unknown, Unknown;

@@ -5,6 +5,7 @@ use std::cmp::Ordering;
 use serde_json::{Map, Value};
 
 use crate::facts::{Bound, Facts, Types, size};
+use crate::formats;
 use crate::number::Num;
 use crate::obstacle::Cause;
 
@@ -38,6 +39,11 @@ pub(crate) fn missing(facts: &Facts<'_>, part: &Map<String, Value>) -> Vec<Cause
             .is_some_and(|pattern| !facts.patterns.contains(pattern))
     {
         missing.push(Cause::Pattern);
+    }
+    if facts.types.has(Types::STRING)
+        && formats::asserted(part).is_some_and(|format| !facts.formats.contains(format))
+    {
+        missing.push(Cause::Format);
     }
     if facts.types.has(Types::ARRAY)
         && part.get("uniqueItems") == Some(&Value::Bool(true))

@@ -5,9 +5,8 @@
 
 use std::collections::HashMap;
 
+use chapar_core::schema::{MANY, NAMED, ONE, resolve};
 use serde_json::Value;
-
-use crate::load::{MANY, NAMED, ONE, resolve};
 
 /// What [`weigh`] found.
 #[derive(Debug, Clone, Default)]

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use regex_syntax::hir::{Class, Hir, HirKind};
 use serde_json::{Value, json};
 
+use crate::formats;
+
 /// What real payloads hold; a pattern that is too hard to invert often matches one of them.
 const COMMON: [&str; 12] = [
     "",
@@ -24,8 +26,16 @@ const COMMON: [&str; 12] = [
 /// Bytes of a string that is built from a pattern.
 const LONGEST: usize = 5_000;
 
-pub(crate) fn variants(patterns: &BTreeSet<&str>, least: u64, most: Option<u64>) -> Vec<Value> {
+pub(crate) fn variants(
+    patterns: &BTreeSet<&str>,
+    formats: &BTreeSet<&'static str>,
+    least: u64,
+    most: Option<u64>,
+) -> Vec<Value> {
     let mut strings: Vec<String> = Vec::new();
+    for format in formats {
+        strings.extend(formats::samples(format).iter().map(|text| (*text).to_owned()));
+    }
     for pattern in patterns {
         strings.extend(matching(pattern));
     }
@@ -36,8 +46,10 @@ pub(crate) fn variants(patterns: &BTreeSet<&str>, least: u64, most: Option<u64>)
         length >= least && most.is_none_or(|most| length <= most)
     });
     strings.dedup();
-    strings.truncate(24);
-    strings.into_iter().map(|text| json!(text)).collect()
+    let mut values: Vec<Value> = strings.into_iter().map(|text| json!(text)).collect();
+    values.retain(|value| formats.iter().all(|format| formats::fits(format, value)));
+    values.truncate(24);
+    values
 }
 
 fn repeated(length: u64) -> Option<String> {

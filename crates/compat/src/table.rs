@@ -5,15 +5,16 @@
 //! events. These changes are forbidden anyway, so they are found by comparing what the two schemas
 //! declare.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap, HashSet};
 
+use chapar_core::schema::{closed, escaped};
 use serde_json::Value;
 
-use crate::copies;
 use crate::differ::{Sides, finding};
 use crate::facts::{Case, Facts, Types};
-use crate::load::escaped;
+use crate::formats;
 use crate::members;
+use crate::number::key;
 use crate::obstacle::{At, Cause, Obstacle, Step};
 use crate::report::{Finding, Severity};
 use crate::request::{Request, Writers};
@@ -34,12 +35,14 @@ pub(crate) fn apply(request: &Request<'_>, findings: &mut Vec<Finding>) {
     ) else {
         return;
     };
-    producers.right = copies::closed(new);
-    let Ok(closed) = request.new.validator(&producers.right) else { return };
-    producers.reader = closed;
+    producers.right = closed(new);
+    let Ok(reader) = request.new.validator(&producers.right) else { return };
+    producers.reader = reader;
     let judges = [&forward, &backward, &producers]
         .map(|sides| (sides, Search::new(&sides.writer, &sides.reader)));
-    let mut table = Table { request, findings, fuel: 20_000, judges };
+    let known = findings.iter().map(|found| (found.rule.clone(), found.pointer.clone())).collect();
+    let moved = old != new;
+    let mut table = Table { request, findings, known, moved, fuel: 20_000, judges };
     table.event(old, new);
     table.compare(&Case::new(old, vec![old]), &Case::new(new, vec![new]), &At::default());
 }
@@ -47,10 +50,17 @@ pub(crate) fn apply(request: &Request<'_>, findings: &mut Vec<Finding>) {
 struct Table<'t, 'a> {
     request: &'t Request<'a>,
     findings: &'t mut Vec<Finding>,
+    /// The rules and places of the findings.
+    known: HashSet<(String, String)>,
+    /// The documents differ, so the same reference may lead to something else.
+    moved: bool,
     fuel: u32,
     /// New events before old readers, old events before new readers, old events before new producers.
     judges: [(&'t Sides, Search<'t>); 3],
 }
+
+/// New values of an enum that a finding names.
+const MOST_NAMED: usize = 20;
 
 /// Keywords that say nothing about instances, so that a renamed field may change them.
 const ANNOTATIONS: [&str; 6] =
@@ -123,31 +133,34 @@ impl Table<'_, '_> {
             );
             self.add(Rule::SemanticsChanged, &at.pointer, reason, None);
         }
-        if keyword(before, "format") != keyword(after, "format") {
+        // A format that validators know is compared with the events that it refuses.
+        let unknown = |facts: &Facts<'_>| {
+            let part = facts.parts.iter().find(|part| part.contains_key("format"))?;
+            formats::asserted(part).is_none().then(|| part["format"].clone())
+        };
+        if unknown(before) != unknown(after) {
             let reason = "the format changed; validators do not check it, so only people can say what it means";
             self.add(Rule::FormatChanged, &at.pointer, reason.to_owned(), None);
         }
         if let (Some(old), Some(new)) = (keyword(before, "enum"), keyword(after, "enum")) {
-            let contains = |list: &Value, value: &Value| {
-                list.as_array().is_some_and(|list| list.contains(value))
-            };
+            let olds: HashSet<String> = old.as_array().into_iter().flatten().map(key).collect();
             let added: Vec<String> = new
                 .as_array()
                 .into_iter()
                 .flatten()
-                .filter(|value| !contains(&old, value))
+                .filter(|value| !olds.contains(&key(value)))
                 .map(Value::to_string)
                 .collect();
-            if !added.is_empty() && !self.known(Rule::EnumWidened, &at.pointer) {
+            if !added.is_empty() {
+                let shown = added.iter().take(MOST_NAMED).cloned().collect::<Vec<_>>().join(", ");
+                let more = match added.len().saturating_sub(MOST_NAMED) {
+                    0 => String::new(),
+                    more => format!(" and {more} more"),
+                };
                 let reason = format!(
-                    "{} can occur now: readers must ignore values that they do not know",
-                    added.join(", ")
+                    "{shown}{more} can occur now: readers must ignore values that they do not know"
                 );
-                // Where old readers matter, the inclusion has already judged it.
-                let mut found =
-                    finding(self.request, Rule::EnumWidened, at.pointer.clone(), reason, None);
-                found.severity = found.severity.min(Severity::Note);
-                self.findings.push(found);
+                self.grown(at, reason);
             }
         }
         let plain = |facts: &Facts<'_>| {
@@ -181,13 +194,16 @@ impl Table<'_, '_> {
             facts.parts.iter().find_map(|part| part.get("properties")?.get(name)).map(bare)
         };
         let mut renamed = BTreeSet::new();
+        // The new fields by what they hold, the first names last.
+        let mut twins: HashMap<String, Vec<&str>> = HashMap::new();
+        for name in added.iter().rev() {
+            let schema = schema(after, name).map(|schema| key(&schema));
+            twins.entry(schema.unwrap_or_default()).or_default().push(name);
+        }
         for name in &removed {
             let mine = schema(before, name)
                 .filter(|schema| *schema != Value::Object(serde_json::Map::new()));
-            let same = |other: &&&str| {
-                mine.is_some() && schema(after, other) == mine && !renamed.contains(**other)
-            };
-            let twin = added.iter().find(same).copied();
+            let twin = mine.and_then(|schema| twins.get_mut(&key(&schema))?.pop());
             let below = member(at, name);
             let example = self.refused_by_new_producers(&below);
             if let Some(twin) = twin {
@@ -216,7 +232,7 @@ impl Table<'_, '_> {
         for name in olds.intersection(&news) {
             let (mine, theirs) =
                 (members::member(old.root, before, name), members::member(new.root, after, name));
-            if mine.schemas != theirs.schemas || old.root != new.root {
+            if self.moved || mine.schemas != theirs.schemas {
                 self.compare(&mine, &theirs, &member(at, name));
             }
         }
@@ -240,36 +256,50 @@ impl Table<'_, '_> {
         if !shown {
             found.severity = found.severity.min(Severity::Unknown);
         }
-        self.findings.push(found);
+        self.push(found);
     }
 
     fn add(&mut self, rule: Rule, pointer: &str, reason: String, example: Option<Value>) {
-        self.findings.push(finding(self.request, rule, pointer.to_owned(), reason, example));
+        self.push(finding(self.request, rule, pointer.to_owned(), reason, example));
+    }
+
+    /// An enum with new values. Where old readers matter, the inclusion has already judged it, and
+    /// what it found only lacks the values.
+    fn grown(&mut self, at: &At, reason: String) {
+        let rule = Rule::EnumWidened;
+        if self.known(rule, &at.pointer) {
+            let same =
+                |found: &&mut Finding| found.rule == rule.id() && found.pointer == at.pointer;
+            if let Some(found) = self.findings.iter_mut().find(same) {
+                found.reason = reason;
+            }
+            return;
+        }
+        let mut found = finding(self.request, rule, at.pointer.clone(), reason, None);
+        found.severity = found.severity.min(Severity::Note);
+        self.push(found);
+    }
+
+    fn push(&mut self, found: Finding) {
+        self.known.insert((found.rule.clone(), found.pointer.clone()));
+        self.findings.push(found);
     }
 
     fn known(&self, rule: Rule, pointer: &str) -> bool {
-        self.findings.iter().any(|found| found.rule == rule.id() && found.pointer == pointer)
+        self.known.contains(&(rule.id().to_owned(), pointer.to_owned()))
     }
 }
 
-fn shown((sides, search): &mut (&Sides, Search<'_>), at: &At) -> Option<Value> {
-    let left = place(&sides.left, at);
+fn shown<'t>((sides, search): &mut (&'t Sides, Search<'t>), at: &At) -> Option<Value> {
+    if search.is_exhausted() {
+        return None;
+    }
+    let left = search.place(&sides.left, &at.path);
     static ANYTHING: Value = Value::Bool(true);
     // The reader's own schema is left out of the filter: only its validator is asked.
     let mut obstacle = Obstacle::new(left, &ANYTHING, at.clone(), Cause::Extra);
     obstacle.hints = crate::witness::variants(&obstacle.cases[0].0);
     search.counterexample(&sides.left, &sides.right, &obstacle)
-}
-
-/// The case of a schema at the end of a path.
-fn place<'a>(root: &'a Value, at: &At) -> Case<'a> {
-    at.path.iter().fold(Case::new(root, vec![root]), |case, step| {
-        let facts = Facts::of(&case);
-        match step {
-            Step::Member(name) | Step::Matching(name) => members::member(root, &facts, name),
-            Step::Item(index) => members::item(root, &facts, *index),
-        }
-    })
 }
 
 fn member(at: &At, name: &str) -> At {

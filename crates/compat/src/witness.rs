@@ -8,6 +8,7 @@ use std::cell::Cell;
 use serde_json::{Map, Value, json};
 
 use crate::facts::{Bound, Case, Facts, Types};
+use crate::formats;
 use crate::members;
 use crate::number::{Num, same};
 use crate::strings;
@@ -83,6 +84,7 @@ fn build(case: &Case<'_>, effort: Effort<'_>) -> Vec<Value> {
             Types::FRACTION => fractions(&facts),
             Types::STRING => strings::variants(
                 &facts.patterns,
+                &facts.formats,
                 facts.length.0,
                 facts.length.1.filter(|most| *most <= LONGEST),
             ),
@@ -267,6 +269,7 @@ pub(crate) fn beyond(right: &Case<'_>, left: &Case<'_>) -> Vec<Value> {
                 );
             }
         }
+        values.extend(formats::asserted(part).into_iter().flat_map(formats::wrong));
         for listed in part.get("enum").and_then(Value::as_array).into_iter().flatten().take(1) {
             values.extend(listed.as_str().map(|text| json!(format!("{text}-other"))));
         }

@@ -12,9 +12,6 @@ use chapar_compat::proto::{Category, LEFT_OUT, Protos, diff};
 use chapar_testkit::servers;
 use serde_json::Value;
 
-/// The version that the rules were written against.
-const PACKAGE: &str = "@bufbuild/buf@1.74.0";
-
 const PAIRS: u64 = 160;
 
 type Broken = BTreeMap<String, BTreeSet<String>>;
@@ -87,26 +84,15 @@ fn judged(buf: &Path, dir: &Path, category: &str, pairs: &[(String, String, Stri
 
 /// The binary out of its npm package, fetched once; the test is skipped by name where it cannot be had.
 fn buf() -> Option<PathBuf> {
-    let cache = servers::cache_dir().join("buf-1.74.0");
-    let buf = cache.join("node_modules/.bin/buf");
-    if !buf.exists() {
-        let _ = fs::create_dir_all(&cache);
-        let fetched = Command::new("npm")
-            .args(["install", "--no-audit", "--no-fund", "--prefix"])
-            .arg(&cache)
-            .arg(PACKAGE)
-            .output();
-        let fetched = fetched.is_ok_and(|output| output.status.success());
-        if !fetched || !buf.exists() {
+    match servers::npm_packages("buf") {
+        Ok(packages) => Some(packages.join("node_modules/.bin/buf")),
+        Err(why) => {
             assert!(
                 std::env::var("CI").as_deref() != Ok("true"),
-                "buf is missing (CI=true allows no skipped test)"
+                "buf is missing (CI=true allows no skipped test): {why}"
             );
-            eprintln!(
-                "skipped buf_names_the_same_rules_for_generated_pairs: npm could not fetch {PACKAGE}"
-            );
-            return None;
+            eprintln!("skipped buf_names_the_same_rules_for_generated_pairs: {why}");
+            None
         }
     }
-    Some(buf)
 }

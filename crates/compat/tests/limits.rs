@@ -162,6 +162,58 @@ fn five_hundred_properties_take_a_few_thousand_steps() {
 }
 
 #[test]
+fn long_enums_take_time_in_proportion() {
+    let listed = |from: u32, to: u32| {
+        let values: Vec<String> = (from..to).map(|n| format!("value-{n}")).collect();
+        schema(json!({
+            "properties": { "a": { "$ref": "#/$defs/a" } },
+            "$defs": { "a": { "enum": values } },
+        }))
+    };
+    let started = std::time::Instant::now();
+    let (old, new) = (listed(0, 100_000), listed(50, 100_100));
+    let report = diff(&Request::new(&old, &new).kind(Kind::Integration));
+    let rules: Vec<&str> = report.findings.iter().map(|found| found.rule.as_str()).collect();
+    assert_eq!(rules, ["enum-narrowed", "enum-widened"]);
+    assert!(report.findings.iter().all(|found| found.reason.len() < 2_000));
+    // Comparing every value with every other takes minutes.
+    assert!(started.elapsed().as_secs() < 180, "{:?}", started.elapsed());
+}
+
+#[test]
+fn thousands_of_changed_fields_are_bounded() {
+    let (old, new) = (schema(wide_of(1_000, "string")), schema(wide_of(1_000, "integer")));
+    let report = diff(&Request::new(&old, &new).kind(Kind::Integration));
+    assert_eq!(report.verdict, Verdict::Breaking);
+    let renamed: String = serde_json::to_string(&wide_of(1_000, "string")).unwrap();
+    let renamed = renamed.replace("field", "other");
+    let new = schema(serde_json::from_str(&renamed).unwrap());
+    let report = diff(&Request::new(&old, &new).kind(Kind::Integration));
+    assert_eq!(report.verdict, Verdict::Breaking);
+    // The larger the events, the fewer of them are made and judged.
+    let shown = report.findings.iter().filter(|found| found.counterexample.is_some()).count();
+    assert!(shown < 1_000, "{shown}");
+}
+
+#[test]
+fn differences_beyond_the_first_thousand_are_counted_and_not_passed_over() {
+    let listed = |values: Value| {
+        let members: Map<String, Value> = (0..1_200)
+            .map(|n| (format!("f{n}"), json!({ "enum": values, "x-extensible-enum": true })))
+            .collect();
+        schema(json!({ "type": "object", "properties": members }))
+    };
+    let (old, new) = (listed(json!(["a"])), listed(json!(["a", "b"])));
+    let report = diff(&Request::new(&old, &new).kind(Kind::Bare));
+    // Each of the thousand is a note, and what was not judged may be worse.
+    assert_eq!(report.verdict, Verdict::Unknown);
+    let rest = &report.findings[0];
+    assert_eq!(rest.rule, "too-large");
+    assert!(rest.reason.starts_with("200 more differences"), "{}", rest.reason);
+    assert!(rest.reason.contains("a new event and old readers"), "{}", rest.reason);
+}
+
+#[test]
 fn twice_the_properties_are_no_more_than_about_twice_the_work() {
     let spent = |count: usize, kind: &str| {
         let (old, new) = (schema(wide_of(count, "string")), schema(wide_of(count, kind)));

@@ -114,6 +114,67 @@ fn tightening_a_range_or_a_pattern_needs_an_audit() {
 }
 
 #[test]
+fn a_format_is_asserted_wherever_a_schema_can_stand() {
+    let text = |format: Option<&str>| match format {
+        Some(format) => json!({ "type": "string", "format": format }),
+        None => json!({ "type": "string" }),
+    };
+    // Where the schema stands, and an instance around the value there.
+    let places: [fn(Value) -> Value; 7] = [
+        |one| one,
+        |one| json!({ "anyOf": [one, { "type": "null" }] }),
+        |one| json!({ "oneOf": [one, { "type": "null" }] }),
+        |one| json!({ "type": "object", "additionalProperties": one }),
+        |one| json!({ "type": "object", "patternProperties": { "^a": one } }),
+        |one| json!({ "type": "array", "prefixItems": [one] }),
+        |one| json!({ "type": "array", "items": one }),
+    ];
+    for place in places {
+        let schema = |format| changed(|schema| schema["properties"]["note"] = place(text(format)));
+        for (old, new) in [(None, Some("uuid")), (Some("date"), Some("date-time"))] {
+            let report = compare(Kind::Domain, schema(old), schema(new));
+            assert_eq!(report.verdict, Verdict::Breaking, "{} {report:#?}", schema(new));
+            assert!(report.findings.iter().any(|found| found.counterexample.is_some()));
+        }
+        let report = compare(Kind::Domain, schema(Some("uuid")), schema(None));
+        assert_eq!(report.verdict, Verdict::Compatible, "{} {report:#?}", schema(None));
+        let report = compare(Kind::Integration, schema(Some("uuid")), schema(None));
+        assert_eq!(report.verdict, Verdict::Breaking, "{} {report:#?}", schema(None));
+        let same = changed(|schema| {
+            schema["properties"]["note"] = place(text(Some("uuid")));
+            schema["properties"]["nights"]["maximum"] = json!(100);
+        });
+        let report = compare(Kind::Domain, schema(Some("uuid")), same);
+        assert_eq!(report.verdict, Verdict::Compatible, "{report:#?}");
+    }
+}
+
+#[test]
+fn a_tightened_format_needs_an_audit_and_an_unknown_one_is_an_annotation() {
+    let with =
+        |format: &str| changed(|schema| schema["properties"]["note"]["format"] = json!(format));
+    let report = compare(Kind::Domain, base(), with("uuid"));
+    assert_eq!(find(&report, "format-tightened").severity, Severity::Audit);
+    let old = Schema::from_value("old", base()).unwrap();
+    let new = Schema::from_value("new", with("uuid")).unwrap();
+    let report = diff(&Request::new(&old, &new).audited(true));
+    assert_eq!(report.verdict, Verdict::Compatible, "{report:#?}");
+
+    let report = compare(Kind::Integration, base(), with("room-number"));
+    assert_eq!(report.verdict, Verdict::Compatible, "{report:#?}");
+    assert_eq!(find(&report, "format-changed").severity, Severity::Note);
+
+    // Listed values are checked one by one.
+    let listed =
+        |values: Value| changed(|schema| schema["properties"]["note"] = json!({ "enum": values }));
+    let dated = with("date");
+    let report = compare(Kind::Domain, listed(json!(["2026-01-31"])), dated.clone());
+    assert!(report.findings.iter().all(|found| found.severity != Severity::Audit), "{report:#?}");
+    let report = compare(Kind::Domain, listed(json!(["2026-01-31", "soon"])), dated);
+    assert_eq!(find(&report, "format-tightened").counterexample.as_ref().unwrap()["note"], "soon");
+}
+
+#[test]
 fn making_an_optional_field_required_is_breaking() {
     let new = changed(|schema| schema["required"] = json!(["reservationId", "nights", "note"]));
     assert_breaking(new, "optional-made-required", "/properties/note");

@@ -14,8 +14,24 @@ pub struct Bundle {
     pub system: String,
     /// The version of its contracts.
     pub version: String,
+    /// The template of its ordering keys; unknown in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key_template: Option<String>,
+    /// The schema of its envelope, if it declares one; unknown in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub envelope: Option<EnvelopeSchema>,
     /// Its events, by subject.
     pub contracts: Vec<Contract>,
+}
+
+/// The schema of the envelope of a system.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct EnvelopeSchema {
+    /// Its address, with the SHA-256 of its text.
+    pub uri: String,
+    /// Its text, byte for byte as it was hashed.
+    pub schema: String,
 }
 
 /// The contract of one event.
@@ -35,6 +51,9 @@ pub struct Contract {
     /// The full name of its message, where it is Protobuf.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
+    /// The payload field with the id of its ordering key, or `none`; unknown in older bundles.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<String>,
     /// How it is published together with the previous version during dual publication.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dual_publish: Option<DualPublish>,

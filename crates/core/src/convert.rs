@@ -30,7 +30,7 @@ pub const DUAL_PUBLISH_OF: &str = "dualPublishOf";
 #[serde(transparent)]
 pub struct Conversion {
     /// The steps.
-    pub steps: Vec<Step>,
+    pub steps: Vec<Rewrite>,
 }
 
 /// One step. Positions are JSON pointers through objects.
@@ -39,7 +39,7 @@ pub struct Conversion {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(untagged, deny_unknown_fields)]
 #[allow(missing_docs, reason = "the fields are the words of the catalog's files")]
-pub enum Step {
+pub enum Rewrite {
     /// Renames a field within its object.
     Rename { rename: String, to: String },
     /// Moves a field to another position.
@@ -77,21 +77,21 @@ impl Conversion {
     }
 }
 
-impl Step {
+impl Rewrite {
     fn apply(&self, payload: &mut Value) -> Result<(), ConvertError> {
         match self {
-            Step::Rename { rename, to } => {
+            Rewrite::Rename { rename, to } => {
                 let parent = rename.rsplit_once('/').map_or("", |(parent, _)| parent);
                 let name = to.replace('~', "~0").replace('/', "~1");
                 shift(payload, rename, &format!("{parent}/{name}"))
             }
-            Step::Move { from, to } => shift(payload, from, to),
-            Step::Drop { drop } => {
+            Rewrite::Move { from, to } => shift(payload, from, to),
+            Rewrite::Drop { drop } => {
                 take(payload, drop);
                 Ok(())
             }
-            Step::Default { default, .. } if payload.pointer(default).is_some() => Ok(()),
-            Step::Default { default: at, value } | Step::Constant { constant: at, value } => {
+            Rewrite::Default { default, .. } if payload.pointer(default).is_some() => Ok(()),
+            Rewrite::Default { default: at, value } | Rewrite::Constant { constant: at, value } => {
                 put(payload, at, value.clone())
             }
         }
@@ -100,10 +100,12 @@ impl Step {
     /// The positions it refers to, so that a caller can check their spelling.
     pub fn pointers(&self) -> Vec<&str> {
         match self {
-            Step::Rename { rename, .. } => vec![rename],
-            Step::Move { from, to } => vec![from, to],
-            Step::Drop { drop } => vec![drop],
-            Step::Default { default: at, .. } | Step::Constant { constant: at, .. } => vec![at],
+            Rewrite::Rename { rename, .. } => vec![rename],
+            Rewrite::Move { from, to } => vec![from, to],
+            Rewrite::Drop { drop } => vec![drop],
+            Rewrite::Default { default: at, .. } | Rewrite::Constant { constant: at, .. } => {
+                vec![at]
+            }
         }
     }
 }
@@ -176,11 +178,11 @@ mod tests {
     #[test]
     fn what_stands_in_the_way_is_named() {
         let put = |at: &str| {
-            let steps = vec![Step::Constant { constant: at.to_owned(), value: json!(1) }];
+            let steps = vec![Rewrite::Constant { constant: at.to_owned(), value: json!(1) }];
             Conversion { steps }.apply(&json!({ "a": 1 })).unwrap_err().to_string()
         };
         assert_eq!(put("/a/b"), "/a/b cannot be written: /a is not an object");
-        let steps = vec![Step::Constant { constant: "/a".to_owned(), value: json!(1) }];
+        let steps = vec![Rewrite::Constant { constant: "/a".to_owned(), value: json!(1) }];
         let error = Conversion { steps }.apply(&json!(1)).unwrap_err();
         assert!(error.to_string().contains("the payload is not an object"), "{error}");
     }

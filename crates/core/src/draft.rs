@@ -199,7 +199,8 @@ impl Draft {
         self
     }
 
-    /// Sets the ordering key, instead of the profile's template.
+    /// Orders by this instead of the aggregate's id. Where the profile orders by tenants, the tenant
+    /// is put in front of it.
     pub fn ordering_key(mut self, key: impl Into<String>) -> Self {
         self.ordering_key = Some(key.into());
         self
@@ -286,9 +287,10 @@ impl Draft {
             (None, IdempotencyRule::EventId) => Some(id.to_string()),
             (key, _) => key,
         };
-        let key = self
-            .ordering_key
-            .unwrap_or_else(|| profile.key_template.fill(&tenant, &self.aggregate.id));
+        let key = match &self.ordering_key {
+            Some(own) => profile.key_template.of(&tenant, own),
+            None => profile.key_template.fill(&tenant, &self.aggregate.id),
+        };
         let envelope = Envelope {
             id,
             event_type: subject.event_type().to_owned(),

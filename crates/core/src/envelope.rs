@@ -129,7 +129,9 @@ pub struct Tenant(Box<str>);
 
 /// Why a text is not a tenant.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?} is not a tenant: 1 to 128 visible characters without spaces are expected")]
+#[error(
+    "{0:?} is not a tenant: 1 to 128 visible characters without spaces and colons are expected"
+)]
 pub struct TenantError(String);
 
 impl Tenant {
@@ -155,7 +157,9 @@ impl FromStr for Tenant {
     type Err = TenantError;
 
     fn from_str(text: &str) -> Result<Self, TenantError> {
-        let odd = |c: char| c.is_control() || c.is_whitespace();
+        // A colon ends the tenant in an ordering key: `a:b` and `c` must not have the key of `a` and
+        // `b:c`. `chapar.emit` refuses the same.
+        let odd = |c: char| c.is_control() || c.is_whitespace() || c == ':';
         if text.is_empty() || text.len() > 128 || text.contains(odd) {
             return Err(TenantError(text.chars().take(140).collect()));
         }
@@ -278,10 +282,11 @@ impl Payload {
         Ok(Payload::Json(RawValue::from_string(text.to_owned())?))
     }
 
-    /// The value that the JSON holds.
+    /// The value that the JSON holds. An error names the field and does not quote its value: it
+    /// goes to logs, where personal data does not belong.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, PayloadError> {
         match self {
-            Payload::Json(raw) => Ok(serde_json::from_str(raw.get())?),
+            Payload::Json(raw) => Ok(serde_json::from_str(raw.get()).map_err(without_value)?),
             Payload::Bytes(bytes) => Err(PayloadError::NotJson(bytes.len())),
         }
     }
@@ -293,6 +298,22 @@ impl Payload {
             Payload::Bytes(bytes) => bytes,
         }
     }
+}
+
+/// The same error without the value that it quotes.
+fn without_value(error: serde_json::Error) -> serde_json::Error {
+    let text = error.to_string();
+    let masked =
+        ["invalid type: ", "invalid value: ", "unknown variant "].iter().find_map(|kind| {
+            let quoted = text.strip_prefix(kind)?;
+            // The last one: the value may hold these words, too.
+            let expected = quoted.rfind(", expected ")?;
+            let noun = quoted.split([' ', '`', '"']).next().unwrap_or_default();
+            let noun = if noun.is_empty() { "…" } else { noun };
+            Some(format!("{kind}{noun}{}", &quoted[expected..]))
+        });
+    // It reads the position from the text.
+    masked.map_or(error, serde::de::Error::custom)
 }
 
 impl PartialEq for Payload {
@@ -310,6 +331,44 @@ impl fmt::Debug for Payload {
         match self {
             Payload::Json(raw) => write!(f, "Json({})", raw.get()),
             Payload::Bytes(bytes) => write!(f, "Bytes({bytes:?})"),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[serde(rename_all = "lowercase")]
+    #[allow(dead_code, reason = "only read")]
+    enum Board {
+        Half,
+        Full,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code, reason = "only read")]
+    struct Booking {
+        nights: u32,
+        board: Option<Board>,
+    }
+
+    #[test]
+    fn an_error_of_a_payload_does_not_quote_its_values() {
+        for (text, says) in [
+            (r#"{"nights": "Ahmad, expected at 9"}"#, "invalid type: string, expected u32"),
+            (r#"{"nights": -4711}"#, "invalid value: integer, expected u32"),
+            (r#"{"nights": 1, "board": "Ahmad"}"#, "unknown variant …, expected `half` or `full`"),
+            (r#"{"board": "half"}"#, "missing field `nights`"),
+        ] {
+            let payload = Payload::from_json_text(text).unwrap();
+            let Err(PayloadError::Json(error)) = payload.parse::<Booking>() else {
+                panic!("{text} is refused");
+            };
+            let said = error.to_string();
+            assert!(said.starts_with(says) && error.line() == 1, "{said}");
+            assert!(!said.contains("Ahmad") && !said.contains("4711"), "{said}");
         }
     }
 }

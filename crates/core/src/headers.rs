@@ -67,6 +67,11 @@ impl Headers {
         self.iter().count()
     }
 
+    /// The bytes that they take in memory.
+    pub fn size(&self) -> usize {
+        self.memory.len()
+    }
+
     /// Whether there are none.
     pub fn is_empty(&self) -> bool {
         self.memory.is_empty()

@@ -19,6 +19,7 @@ pub mod machine;
 pub mod port;
 pub mod profile;
 pub mod rules;
+pub mod schema;
 pub mod subject;
 pub mod webhook;
 

@@ -1,8 +1,8 @@
 //! Profiles: the differences between systems, as data.
 //!
 //! One engine serves every system. A difference between them (ids, keys, names, retention) is a
-//! field of a [`Profile`], never a fork of the code. The presets [`Profile::builtin`] come from the
-//! platforms Chapar was built for; start your own system from a TOML file of the same shape.
+//! field of a [`Profile`], never a fork of the code. A system's profile is a TOML file beside its
+//! catalog.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::envelope::Tenant;
 use crate::id::IdKind;
-use crate::subject::{Grammar, Subject, SubjectError};
+use crate::subject::{Grammar, MAX_SUBJECT, Subject, SubjectError};
 
 /// Everything that one system decides for itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -20,6 +20,10 @@ pub struct Profile {
     pub name: String,
     /// The dialect of its events on the wire.
     pub dialect: DialectName,
+    /// Whether CloudEvents that break the specification's rules about attributes are read. What is
+    /// written keeps them. Default false.
+    #[serde(default)]
+    pub lenient_reading: bool,
     /// The grammar of its subjects.
     pub grammar: Grammar,
     /// The kind of id that its events get.
@@ -78,16 +82,17 @@ pub struct Profile {
 
 /// The wire dialects, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[serde(rename_all = "kebab-case")]
 pub enum DialectName {
-    /// JSON as the hotel platform writes it.
-    Melmastoon,
-    /// JSON as the learning platform writes it.
-    Learning,
+    /// JSON whose less common fields are in `metadata`.
+    MetadataJson,
+    /// JSON with all its fields at the top level.
+    FlatJson,
     /// CloudEvents 1.0.
+    #[serde(rename = "cloudevents")]
     CloudEvents,
     /// Protobuf with the envelope's fields inside the message.
-    Meridian,
+    InlineProtobuf,
 }
 
 /// Whether an event must carry an idempotency key.
@@ -208,24 +213,14 @@ pub enum ProfileError {
     /// A template names something that does not exist.
     #[error("the template {0:?} names a placeholder other than {1}")]
     Template(String, &'static str),
+    /// The keys of two tenants could be the same.
+    #[error(
+        "the key_template {0:?} has the tenant elsewhere than in front of a colon: write {{tenant}}:…"
+    )]
+    AmbiguousKey(String),
 }
 
 impl Profile {
-    /// The names of the presets.
-    pub const BUILTIN: [&'static str; 4] = ["melmastoon", "meridian", "learning", "invoicing"];
-
-    /// The preset of this name.
-    pub fn builtin(name: &str) -> Option<Self> {
-        let text = match name {
-            "melmastoon" => include_str!("../profiles/melmastoon.toml"),
-            "meridian" => include_str!("../profiles/meridian.toml"),
-            "learning" => include_str!("../profiles/learning.toml"),
-            "invoicing" => include_str!("../profiles/invoicing.toml"),
-            _ => return None,
-        };
-        Some(Self::from_toml(text).expect("the presets are tested to be valid"))
-    }
-
     /// Reads and checks a profile.
     pub fn from_toml(text: &str) -> Result<Self, ProfileError> {
         let profile: Profile = toml::from_str(text)?;
@@ -245,10 +240,9 @@ impl Profile {
             return Err(ProfileError::Residency(region.clone()));
         }
         for subject in profile.exceptions.keys() {
-            Subject::exception(subject)?;
+            Subject::exception(profile.prefix(), subject)?;
         }
-        check_template(&profile.key_template.0, "{tenant}", "{aggregate_id}")
-            .map_err(|t| ProfileError::Template(t, "{tenant} and {aggregate_id}"))?;
+        profile.key_template.check()?;
         check_template(&profile.dlq_template.0, "{topic}", "{stream}")
             .map_err(|t| ProfileError::Template(t, "{topic} and {stream}"))?;
         Ok(profile)
@@ -257,12 +251,31 @@ impl Profile {
     /// Parses a subject by the system's grammar, services and named exceptions.
     pub fn subject(&self, text: &str) -> Result<Subject, SubjectError> {
         if self.exceptions.contains_key(text) {
-            return Subject::exception(text);
+            return Subject::exception(self.prefix(), text);
         }
         let known = |service: &str| {
             self.services.is_empty() || self.services.values().any(|token| token == service)
         };
-        Subject::parse_among(self.grammar, &known, text)
+        Subject::parse_among(self.grammar, &self.name, &known, text)
+    }
+
+    /// The first segment of its subjects, if the grammar has one.
+    fn prefix(&self) -> Option<&str> {
+        (self.grammar == Grammar::Prefixed).then_some(self.name.as_str())
+    }
+
+    /// A regular expression of PostgreSQL for the subjects that [`Profile::subject`] accepts, save
+    /// versions beyond 32 bits.
+    pub fn subject_pattern(&self) -> String {
+        let mut services: Vec<&str> = self.services.values().map(String::as_str).collect();
+        services.sort_unstable();
+        services.dedup();
+        let escaped = |text: &str| text.replace('.', "\\.");
+        let exceptions = self.exceptions.keys().map(|subject| escaped(subject));
+        let forms: Vec<String> = std::iter::once(self.grammar.pattern(&self.name, &services))
+            .chain(exceptions)
+            .collect();
+        format!("^(?=.{{1,{MAX_SUBJECT}}}$)(?:{})$", forms.join("|"))
     }
 
     /// A subject without the system's name as prefix, if the grammar has one.
@@ -296,9 +309,8 @@ impl Profile {
 
     /// Events are ordered by this template over `{tenant}` and `{aggregate_id}`.
     pub fn ordered_by(mut self, template: &str) -> Result<Self, ProfileError> {
-        check_template(template, "{tenant}", "{aggregate_id}")
-            .map_err(|t| ProfileError::Template(t, "{tenant} and {aggregate_id}"))?;
         self.key_template = KeyTemplate(template.to_owned());
+        self.key_template.check()?;
         Ok(self)
     }
 }
@@ -306,7 +318,7 @@ impl Profile {
 impl Default for Profile {
     /// CloudEvents with plain subjects, ordered by the tenant's aggregates: enough to begin with.
     fn default() -> Self {
-        Self::from_toml(include_str!("../profiles/default.toml"))
+        Self::from_toml(include_str!("default_profile.toml"))
             .expect("the default is tested to be valid")
     }
 }
@@ -315,6 +327,36 @@ impl KeyTemplate {
     /// The template itself.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    fn check(&self) -> Result<(), ProfileError> {
+        check_template(&self.0, "{tenant}", "{aggregate_id}")
+            .map_err(|t| ProfileError::Template(t, "{tenant} and {aggregate_id}"))?;
+        // A tenant has no colon, so that what is before the first one is the tenant.
+        match self.0.strip_prefix("{tenant}") {
+            Some(rest) if rest.is_empty() || rest.starts_with(':') => Ok(()),
+            None if !self.0.contains("{tenant}") => Ok(()),
+            _ => Err(ProfileError::AmbiguousKey(self.0.clone())),
+        }
+    }
+
+    /// Whether keys of different tenants are different.
+    pub fn is_by_tenant(&self) -> bool {
+        self.0.starts_with("{tenant}")
+    }
+
+    /// Whether a key is one of this tenant. Any key is where keys are not by tenant.
+    pub fn is_key_of(&self, tenant: &str, key: &str) -> bool {
+        !self.is_by_tenant()
+            || key.strip_prefix(tenant).is_some_and(|rest| rest.is_empty() || rest.starts_with(':'))
+    }
+
+    /// The ordering key of a tenant by another value than the id of an aggregate.
+    pub fn of(&self, tenant: &Tenant, value: &str) -> String {
+        match self.0.contains("{aggregate_id}") {
+            true => self.fill(tenant, value),
+            false => format!("{}:{value}", self.fill(tenant, "")),
+        }
     }
 
     /// The ordering key for an aggregate of a tenant.
@@ -350,6 +392,11 @@ impl Pattern {
     /// The pattern written as this text.
     pub fn new(text: impl Into<String>) -> Self {
         Pattern(text.into())
+    }
+
+    /// The pattern as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
     }
 
     /// Whether a subject matches.

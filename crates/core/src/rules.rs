@@ -15,6 +15,13 @@ pub const MAX_METADATA: usize = 4 * 1024;
 /// The most bytes of a payload that is not declared thin.
 pub const MAX_PAYLOAD: usize = 256 * 1024;
 
+/// The most bytes of a subject, a tenant or a kind of aggregate.
+pub const MAX_NAME: usize = 256;
+
+/// The most bytes of an ordering key, an aggregate's id or an idempotency key. Databases and brokers
+/// index them.
+pub const MAX_KEY: usize = 1024;
+
 /// The code of a rule. A code never changes its meaning.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[non_exhaustive]
@@ -51,11 +58,15 @@ pub enum Code {
     SchemaInvalid,
     /// CH1016: the event cannot be published in its older version.
     NotConvertible,
+    /// CH1017: a subject, a tenant, a key or an id is too long.
+    TooLong,
+    /// CH1018: the envelope or the ordering key is of another tenant than the event was written for.
+    ForeignTenant,
 }
 
 impl Code {
     /// Every rule.
-    pub const ALL: [Code; 16] = [
+    pub const ALL: [Code; 18] = [
         Code::SubjectMalformed,
         Code::IdempotencyKeyMissing,
         Code::TenantMissing,
@@ -72,6 +83,8 @@ impl Code {
         Code::NotOwner,
         Code::SchemaInvalid,
         Code::NotConvertible,
+        Code::TooLong,
+        Code::ForeignTenant,
     ];
 
     /// The stable code, such as `CH1002`.
@@ -93,6 +106,8 @@ impl Code {
             Code::NotOwner => "CH1014",
             Code::SchemaInvalid => "CH1015",
             Code::NotConvertible => "CH1016",
+            Code::TooLong => "CH1017",
+            Code::ForeignTenant => "CH1018",
         }
     }
 }
@@ -226,6 +241,14 @@ pub fn check(envelope: &Envelope, profile: &Profile, thin: bool) -> Result<(), V
             ),
         );
     }
+    check_profile(envelope, profile, subject, &mut found);
+    check_lengths(envelope, subject, &mut found);
+    found.into_result()
+}
+
+/// What an event names has to be in the profile: its retention class, its region, the publisher of a
+/// cross-tenant topic.
+fn check_profile(envelope: &Envelope, profile: &Profile, subject: &str, found: &mut Found) {
     if let Some(class) = &envelope.retention
         && !profile.retention.contains_key(class)
     {
@@ -252,7 +275,26 @@ pub fn check(envelope: &Envelope, profile: &Profile, thin: bool) -> Result<(), V
             format!("residency {region:?} is not one of {}", profile.residencies.join(", ")),
         );
     }
-    found.into_result()
+}
+
+/// Names and keys are stored in indexes and written into headers, so their sizes are bounded.
+fn check_lengths(envelope: &Envelope, subject: &str, found: &mut Found) {
+    let aggregate = envelope.aggregate.as_ref();
+    let tenant = envelope.tenant.as_str();
+    let parts = [
+        ("subject", subject, MAX_NAME),
+        ("tenant", tenant, MAX_NAME),
+        ("aggregate type", aggregate.map_or("", |aggregate| aggregate.kind.as_str()), MAX_NAME),
+        ("aggregate id", aggregate.map_or("", |aggregate| aggregate.id.as_str()), MAX_KEY),
+        ("ordering key", envelope.ordering_key.as_deref().unwrap_or_default(), MAX_KEY),
+        ("idempotency key", envelope.idempotency_key.as_deref().unwrap_or_default(), MAX_KEY),
+    ];
+    for (part, text, most) in parts.iter().filter(|(_, text, most)| text.len() > *most) {
+        found.add(
+            Code::TooLong,
+            format!("the {part} has {} bytes, at most {most} are allowed", text.len()),
+        );
+    }
 }
 
 /// Checks that an envelope matches the topic it came on.
@@ -262,6 +304,30 @@ pub fn check_topic(envelope: &Envelope, topic: &Subject) -> Result<(), Violation
         found.add(
             Code::VersionMismatch,
             format!("the envelope is {}, but it came on {topic}", envelope.subject()),
+        );
+    }
+    found.into_result()
+}
+
+/// Checks that an event belongs to the tenant that it was written for, or that its message names:
+/// its envelope does, and its ordering key.
+pub fn check_tenant(
+    written_for: &str,
+    envelope: &str,
+    key: Option<&str>,
+    profile: &Profile,
+) -> Result<(), Violations> {
+    let mut found = Found::default();
+    if written_for != envelope {
+        found.add(
+            Code::ForeignTenant,
+            format!("written for the tenant {written_for:?}, the envelope names {envelope:?}"),
+        );
+    }
+    if let Some(key) = key.filter(|key| !profile.key_template.is_key_of(envelope, key)) {
+        found.add(
+            Code::ForeignTenant,
+            format!("the ordering key {key:?} is not one of the tenant {envelope:?}"),
         );
     }
     found.into_result()

@@ -9,12 +9,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Grammar {
-    /// `melmastoon.<service>.<aggregate>.<verb_past>.v<n>`
-    Melmastoon,
+    /// `<system>.<service>.<aggregate>.<verb_past>.v<n>`
+    Prefixed,
     /// `<service>.<aggregate>.<event>.v<n>[.<partition>]`
-    Learning,
+    Partitioned,
     /// `<service>.<event-name>.v<n>` in kebab case
-    Meridian,
+    Kebab,
     /// `<domain>.<entity>.<action>`, whose version is always 1
     Plain,
     /// Two or more segments of lower-case letters, digits, `_` and `-`, which may end in `.v<n>`
@@ -25,9 +25,9 @@ pub enum Grammar {
 ///
 /// ```
 /// use chapar_core::{Grammar, Subject};
-/// let subject = Subject::parse(Grammar::Melmastoon, "melmastoon.payment.intent.captured.v1")?;
+/// let subject = Subject::parse(Grammar::Prefixed, "melmastoon.payment.intent.captured.v1")?;
 /// assert_eq!((subject.service(), subject.version()), ("payment", 1));
-/// let wrong = Subject::parse(Grammar::Melmastoon, "melmastoon.payment.Intent.captured.v1");
+/// let wrong = Subject::parse(Grammar::Prefixed, "melmastoon.payment.Intent.captured.v1");
 /// assert_eq!(wrong.unwrap_err().segment(), "Intent");
 /// # Ok::<(), chapar_core::SubjectError>(())
 /// ```
@@ -66,7 +66,7 @@ pub enum Fault {
     },
     /// The first segment is not the system's prefix.
     #[error("must start with `{0}`")]
-    Prefix(&'static str),
+    Prefix(Box<str>),
     /// The service is unknown in this system.
     #[error("is not a service of this system")]
     UnknownService,
@@ -94,24 +94,27 @@ pub enum Fault {
 pub const MAX_SUBJECT: usize = 249;
 
 impl Subject {
-    /// Parses a subject that keeps every rule of the grammar.
+    /// Parses a subject that keeps every rule of the grammar, of any system and service.
     pub fn parse(grammar: Grammar, text: &str) -> Result<Self, SubjectError> {
-        Self::parse_among(grammar, &|_| true, text)
+        Parser::new(text, grammar, Names { system: None, services: &|_| true })?.parse()
     }
 
-    /// Like [`Subject::parse`], for a system that knows its services.
+    /// Like [`Subject::parse`], for the system of this name, which knows its services.
     pub fn parse_among(
         grammar: Grammar,
-        known: &dyn Fn(&str) -> bool,
+        system: &str,
+        services: &dyn Fn(&str) -> bool,
         text: &str,
     ) -> Result<Self, SubjectError> {
-        Parser::new(text, grammar, known)?.parse()
+        Parser::new(text, grammar, Names { system: Some(system), services })?.parse()
     }
 
     /// Accepts a subject outside the grammar, because a catalog lists it as an exception. Only
-    /// length, characters and the version are checked.
-    pub fn exception(text: &str) -> Result<Self, SubjectError> {
-        let parser = Parser::new(text, Grammar::Plain, &|_| true)?;
+    /// length, characters and the version are checked. `prefix` is the first segment of a system's
+    /// subjects where its grammar has one; the service is the segment after it.
+    pub fn exception(prefix: Option<&str>, text: &str) -> Result<Self, SubjectError> {
+        let names = Names { system: prefix, services: &|_| true };
+        let parser = Parser::new(text, Grammar::Plain, names)?;
         for segment in &parser.segments {
             let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"_-".contains(&b);
             if segment.is_empty() || !text[segment.clone()].bytes().all(plain) {
@@ -119,7 +122,7 @@ impl Subject {
             }
         }
         let service = match parser.segments.as_slice() {
-            [first, second, _, ..] if &text[first.clone()] == MELMASTOON => second.clone(),
+            [first, second, _, ..] if Some(&text[first.clone()]) == prefix => second.clone(),
             [first, _, ..] => first.clone(),
             _ => return Err(parser.segments_fault("at least two segments")),
         };
@@ -205,31 +208,73 @@ impl Grammar {
     /// The form of a subject, for error messages and documents.
     pub fn form(self) -> &'static str {
         match self {
-            Grammar::Melmastoon => "melmastoon.<service>.<aggregate>.<verb_past>.v<n>",
-            Grammar::Learning => "<service>.<aggregate>.<event>.v<n>[.<partition>]",
-            Grammar::Meridian => "<service>.<event-name>.v<n>",
+            Grammar::Prefixed => "<system>.<service>.<aggregate>.<verb_past>.v<n>",
+            Grammar::Partitioned => "<service>.<aggregate>.<event>.v<n>[.<partition>]",
+            Grammar::Kebab => "<service>.<event-name>.v<n>",
             Grammar::Plain => "<domain>.<entity>.<action>",
             Grammar::Free => "<segment>.<segment>[.<segment>…][.v<n>]",
         }
     }
+
+    /// The same as a regular expression, for a system of this name that knows these services; none
+    /// allows any.
+    pub(crate) fn pattern(self, system: &str, services: &[&str]) -> String {
+        const VERSION: &str = "v[1-9][0-9]{0,9}";
+        let words = |joint: char| format!("[a-z][a-z0-9]*(?:{joint}[a-z0-9]+)*");
+        let service = |any: String| match services {
+            [] => any,
+            services => format!("(?:{})", services.join("|")),
+        };
+        // One of the words is a verb in the past tense.
+        let past = |joint: char| {
+            let verbs = IRREGULAR.join("|");
+            format!(
+                "(?=[a-z])(?:[a-z0-9]+{joint})*(?:[a-z0-9]{{2,}}ed|{verbs})(?:{joint}[a-z0-9]+)*"
+            )
+        };
+        let (snake, kebab) = (words('_'), words('-'));
+        match self {
+            Grammar::Prefixed => {
+                let (service, past) = (service(snake.clone()), past('_'));
+                // A name that is not snake_case is the prefix of no subject.
+                let system = if lower_words(system, '_') { system } else { "(?!)" };
+                format!("{system}\\.{service}\\.{snake}\\.{past}\\.{VERSION}")
+            }
+            Grammar::Partitioned => {
+                let (service, past) = (service(snake.clone()), past('_'));
+                format!("{service}\\.{snake}\\.{past}\\.{VERSION}(?:\\.[A-Za-z0-9_-]+)?")
+            }
+            Grammar::Kebab => {
+                format!("{}\\.{}\\.{VERSION}", service(kebab), past('-'))
+            }
+            Grammar::Plain => {
+                format!("{}\\.{kebab}\\.{}", service(kebab.clone()), past('-'))
+            }
+            Grammar::Free => {
+                let segment = "[a-z0-9_-]+";
+                format!("{}(?:\\.{segment})+", service(segment.to_owned()))
+            }
+        }
+    }
 }
 
-const MELMASTOON: &str = "melmastoon";
+/// The names that a system uses in its subjects.
+#[derive(Clone, Copy)]
+struct Names<'a> {
+    system: Option<&'a str>,
+    services: &'a dyn Fn(&str) -> bool,
+}
 
 struct Parser<'a> {
     text: &'a str,
     grammar: Grammar,
-    known: &'a dyn Fn(&str) -> bool,
+    names: Names<'a>,
     segments: Vec<Range<usize>>,
 }
 
 impl<'a> Parser<'a> {
-    fn new(
-        text: &'a str,
-        grammar: Grammar,
-        known: &'a dyn Fn(&str) -> bool,
-    ) -> Result<Self, SubjectError> {
-        let mut parser = Parser { text, grammar, known, segments: Vec::with_capacity(5) };
+    fn new(text: &'a str, grammar: Grammar, names: Names<'a>) -> Result<Self, SubjectError> {
+        let mut parser = Parser { text, grammar, names, segments: Vec::with_capacity(5) };
         if text.is_empty() || text.len() > MAX_SUBJECT {
             return Err(parser.fault(0..text.len(), Fault::Length));
         }
@@ -244,16 +289,19 @@ impl<'a> Parser<'a> {
     fn parse(&self) -> Result<Subject, SubjectError> {
         let s = &self.segments;
         match (self.grammar, s.len()) {
-            (Grammar::Melmastoon, 5) => {
-                if &self.text[s[0].clone()] != MELMASTOON {
-                    return Err(self.fault(s[0].clone(), Fault::Prefix(MELMASTOON)));
+            (Grammar::Prefixed, 5) => {
+                self.words(0, snake, Fault::SnakeCase)?;
+                if let Some(system) = self.names.system
+                    && &self.text[s[0].clone()] != system
+                {
+                    return Err(self.fault(s[0].clone(), Fault::Prefix(system.into())));
                 }
                 self.service(1, snake, Fault::SnakeCase)?;
                 self.words(2, snake, Fault::SnakeCase)?;
                 self.past(3, snake, Fault::SnakeCase, '_')?;
                 self.subject(1, 4, None)
             }
-            (Grammar::Learning, 4 | 5) => {
+            (Grammar::Partitioned, 4 | 5) => {
                 self.service(0, snake, Fault::SnakeCase)?;
                 self.words(1, snake, Fault::SnakeCase)?;
                 self.past(2, snake, Fault::SnakeCase, '_')?;
@@ -265,7 +313,7 @@ impl<'a> Parser<'a> {
                 }
                 self.subject(0, 3, partition)
             }
-            (Grammar::Meridian, 3) => {
+            (Grammar::Kebab, 3) => {
                 self.service(0, kebab, Fault::KebabCase)?;
                 self.past(1, kebab, Fault::KebabCase, '-')?;
                 self.subject(0, 2, None)
@@ -284,8 +332,8 @@ impl<'a> Parser<'a> {
             }
             // The whole of it is the event's type, so that a topic is spelled as the code spells it.
             (Grammar::Free, 2..) => {
-                let subject = Subject::exception(self.text)?;
-                if !(self.known)(subject.service()) {
+                let subject = Subject::exception(None, self.text)?;
+                if !(self.names.services)(subject.service()) {
                     return Err(self.fault(subject.service.clone(), Fault::UnknownService));
                 }
                 Ok(Subject { type_len: self.text.len(), ..subject })
@@ -315,7 +363,7 @@ impl<'a> Parser<'a> {
     fn service(&self, at: usize, spelling: Spelling, fault: Fault) -> Result<(), SubjectError> {
         let span = self.words(at, spelling, fault)?;
         let service = &self.text[span.clone()];
-        if !(self.known)(service) {
+        if !(self.names.services)(service) {
             return Err(self.fault(span, Fault::UnknownService));
         }
         Ok(())

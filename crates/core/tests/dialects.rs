@@ -4,8 +4,8 @@
 mod support;
 
 use chapar_core::dialect::{
-    Binding, CloudEvents, DecodeError, Dialect, EncodeError, Learning, MAX_MESSAGE, Melmastoon,
-    Message,
+    Binding, CloudEvents, DecodeError, Dialect, EncodeError, FlatJson, MAX_MESSAGE, Message,
+    MetadataJson,
 };
 use chapar_core::{Aggregate, Envelope, Payload};
 use serde_json::{Value, json};
@@ -26,7 +26,7 @@ fn a_message_larger_than_any_event_is_not_even_looked_at() {
 #[test]
 fn relays_find_the_attributes_that_subscriptions_filter_by() {
     let e = hotel();
-    for dialect in [&Melmastoon as &dyn Dialect, &Learning] {
+    for dialect in [&MetadataJson as &dyn Dialect, &FlatJson] {
         let message = dialect.encode(&e).unwrap();
         assert_eq!(message.header("eventid"), Some("01932f0a-7b1c-7d3e-9f40-5a6b7c8d9e0f"));
         assert_eq!(message.header("eventType"), Some(e.event_type.as_str()));
@@ -38,7 +38,7 @@ fn relays_find_the_attributes_that_subscriptions_filter_by() {
 
 #[test]
 fn free_metadata_under_a_name_of_ours_is_refused_and_only_then() {
-    for dialect in [&Melmastoon as &dyn Dialect, &Learning] {
+    for dialect in [&MetadataJson as &dyn Dialect, &FlatJson] {
         for (name, value) in [
             ("aggregateId", json!("x")),
             ("traceparent", json!("x")),
@@ -73,17 +73,20 @@ fn an_unknown_field_under_a_name_of_ours_is_refused() {
     ] {
         let mut e = hotel();
         e.extensions.insert(name.into(), value);
-        assert!(matches!(Melmastoon.encode(&e), Err(EncodeError::Reserved { .. })), "{name}");
+        assert!(matches!(MetadataJson.encode(&e), Err(EncodeError::Reserved { .. })), "{name}");
     }
     let mut e = hotel();
     e.actor = None;
-    assert!(matches!(Melmastoon.encode(&e), Err(EncodeError::Reserved { .. })), "an actor's rest");
+    assert!(
+        matches!(MetadataJson.encode(&e), Err(EncodeError::Reserved { .. })),
+        "an actor's rest"
+    );
 }
 
 #[test]
 fn bytes_are_refused_by_dialects_of_json() {
     let e = Envelope { payload: Payload::Bytes("x".into()), ..hotel() };
-    for dialect in [&Melmastoon as &dyn Dialect, &Learning] {
+    for dialect in [&MetadataJson as &dyn Dialect, &FlatJson] {
         let refused = dialect.encode(&e).unwrap_err();
         assert!(matches!(refused, EncodeError::PayloadKind { .. }), "{refused}");
     }
@@ -94,7 +97,10 @@ fn a_type_does_not_repeat_its_version() {
     let refused = changed(|body| body["eventType"] = json!("melmastoon.a.b.done.v1"));
     assert_invalid(refused, "eventType");
     let e = Envelope { event_type: "melmastoon.a.b.done.v1".into(), ..hotel() };
-    assert!(matches!(Melmastoon.encode(&e), Err(EncodeError::Invalid { field: "event_type", .. })));
+    assert!(matches!(
+        MetadataJson.encode(&e),
+        Err(EncodeError::Invalid { field: "event_type", .. })
+    ));
 }
 
 #[test]
@@ -146,7 +152,7 @@ fn a_wrong_field_is_named_with_its_value_cut_short() {
 #[test]
 fn a_field_that_is_there_twice_is_refused() {
     let body = br#"{"eventId": "a", "tenantId": "a", "tenantId": "b"}"#.to_vec();
-    let refused = Melmastoon.decode(&Message::from_body(body)).unwrap_err();
+    let refused = MetadataJson.decode(&Message::from_body(body)).unwrap_err();
     assert!(refused.to_string().contains("\"tenantId\" is there twice"), "{refused}");
 }
 
@@ -257,8 +263,8 @@ fn a_version_in_a_type_is_remembered_across_dialects() {
         r#"{"specversion": "1.0", "id": "1", "type": "com.x.y.v7", "source": "s", "data": 1}"#;
     let e = CloudEvents::Structured.decode(&Message::from_body(body)).unwrap();
     assert_eq!((e.event_type.as_str(), e.version), ("com.x.y", 7));
-    let hotel = round_trip(&Melmastoon, &e);
-    let back = CloudEvents::Binary(Binding::Http).encode(&Melmastoon.decode(&hotel).unwrap());
+    let hotel = round_trip(&MetadataJson, &e);
+    let back = CloudEvents::Binary(Binding::Http).encode(&MetadataJson.decode(&hotel).unwrap());
     let back = back.unwrap();
     assert_eq!(back.header("ce-type"), Some("com.x.y.v7"));
     assert_eq!(back.header("ce-eventversion"), None);
@@ -278,13 +284,13 @@ fn an_aggregate_of_which_little_is_known_is_told_apart_from_none() {
         aggregate("other", "x", Some(0)),
     ] {
         round_trip(&meridian(), &Envelope { aggregate: aggregate.clone(), ..account() });
-        round_trip(&Melmastoon, &Envelope { aggregate: aggregate.clone(), ..hotel() });
+        round_trip(&MetadataJson, &Envelope { aggregate: aggregate.clone(), ..hotel() });
         round_trip(&CloudEvents::Structured, &Envelope { aggregate, ..hotel() });
     }
 }
 
 fn hotel() -> Envelope {
-    Melmastoon.decode(&fixture("melmastoon/booking_confirmed.json")).unwrap()
+    MetadataJson.decode(&fixture("melmastoon/booking_confirmed.json")).unwrap()
 }
 
 fn account() -> Envelope {
@@ -297,7 +303,7 @@ fn changed(change: impl FnOnce(&mut Value)) -> DecodeError {
     let message = fixture("melmastoon/booking_confirmed.json");
     let mut body: Value = serde_json::from_slice(&message.body).unwrap();
     change(&mut body);
-    Melmastoon.decode(&Message::from_body(body.to_string())).unwrap_err()
+    MetadataJson.decode(&Message::from_body(body.to_string())).unwrap_err()
 }
 
 #[track_caller]

@@ -53,7 +53,7 @@ fn what_the_draft_says_wins_over_the_profile() {
         .ai_provenance(json!({"model": "m"}))
         .metadata("channel", "web");
     let e = seal("melmastoon", sealed).unwrap();
-    assert_eq!(e.ordering_key.as_deref(), Some("own"));
+    assert_eq!(e.ordering_key, Some(format!("{}:own", e.tenant)), "it stays the tenant's");
     assert_eq!(e.retention.as_deref(), Some("cold"));
     assert_eq!(e.residency.as_deref(), Some("us-central1"));
     assert_eq!((e.occurred_at, e.correlation.to_string().as_str()), (at, "corr"));

@@ -4,7 +4,7 @@
 
 mod support;
 
-use chapar_core::dialect::{CloudEvents, Dialect, Learning, Melmastoon};
+use chapar_core::dialect::{CloudEvents, Dialect, FlatJson, MetadataJson};
 use chapar_core::{
     Actor, ActorKind, Aggregate, Envelope, Id, Payload, Producer, Tenant, TraceContext,
 };
@@ -14,7 +14,7 @@ use support::{BINDINGS, dialect, dialects, fixture, meridian, print_message, rou
 
 #[test]
 fn a_confirmed_booking_of_the_hotel_platform_is_understood() {
-    let e = Melmastoon.decode(&fixture("melmastoon/booking_confirmed.json")).unwrap();
+    let e = MetadataJson.decode(&fixture("melmastoon/booking_confirmed.json")).unwrap();
     assert_eq!(e.id, id("01932f0a-7b1c-7d3e-9f40-5a6b7c8d9e0f"));
     assert_eq!(e.subject(), "melmastoon.reservation.booking.confirmed.v1");
     assert_eq!(e.schema.as_deref().unwrap().len(), 66);
@@ -37,7 +37,7 @@ fn a_confirmed_booking_of_the_hotel_platform_is_understood() {
     let payload = std::str::from_utf8(e.payload.as_bytes()).unwrap();
     assert!(payload.contains("\"amount\": 1250.50"), "kept to the letter: {payload}");
 
-    let again: Value = serde_json::from_slice(&round_trip(&Melmastoon, &e).body).unwrap();
+    let again: Value = serde_json::from_slice(&round_trip(&MetadataJson, &e).body).unwrap();
     let original = fixture("melmastoon/booking_confirmed.json");
     let original: Value = serde_json::from_slice(&original.body).unwrap();
     assert_eq!(again, original, "nothing is added, lost or moved");
@@ -45,22 +45,22 @@ fn a_confirmed_booking_of_the_hotel_platform_is_understood() {
 
 #[test]
 fn a_platform_event_and_an_ai_event_are_understood() {
-    let e = Melmastoon.decode(&fixture("melmastoon/platform_merkle_anchored.json")).unwrap();
+    let e = MetadataJson.decode(&fixture("melmastoon/platform_merkle_anchored.json")).unwrap();
     assert!(e.tenant.is_platform());
     assert_eq!(e.occurred_at, time("2026-03-01T19:30:00Z"));
     assert!(!e.offline_replay && e.ai_provenance.is_none() && e.causation.is_none());
-    round_trip(&Melmastoon, &e);
+    round_trip(&MetadataJson, &e);
 
-    let e = Melmastoon.decode(&fixture("melmastoon/ai_completion.json")).unwrap();
+    let e = MetadataJson.decode(&fixture("melmastoon/ai_completion.json")).unwrap();
     assert_eq!((e.version, e.causation.clone(), e.offline_replay), (2, None, true));
     assert_eq!(e.ai_provenance.as_ref().unwrap()["confidence"], 0.875);
     assert!(e.metadata.is_empty());
-    round_trip(&Melmastoon, &e);
+    round_trip(&MetadataJson, &e);
 }
 
 #[test]
 fn a_published_draft_of_the_learning_platform_is_understood() {
-    let e = Learning.decode(&fixture("learning/course_draft_published.json")).unwrap();
+    let e = FlatJson.decode(&fixture("learning/course_draft_published.json")).unwrap();
     assert_eq!(e.subject(), "authoring.course_draft.published.v1");
     assert_eq!((e.producer.service.as_str(), e.producer.commit.as_str()), ("authoring", "deadbee"));
     assert_eq!(e.actor.as_ref().unwrap().kind, ActorKind::ServiceAccount);
@@ -76,12 +76,12 @@ fn a_published_draft_of_the_learning_platform_is_understood() {
         ("source".to_owned(), json!({"pod": "authoring-3-x"})),
     ];
     assert_eq!(e.extensions, unknown.into());
-    round_trip(&Learning, &e);
+    round_trip(&FlatJson, &e);
 
-    let e = Learning.decode(&fixture("learning/course_draft_published_bare.json")).unwrap();
+    let e = FlatJson.decode(&fixture("learning/course_draft_published_bare.json")).unwrap();
     assert_eq!((e.causation.clone(), e.outbox_id.clone(), e.written_at), (None, None, None));
     assert!(e.metadata.is_empty() && e.extensions.is_empty());
-    round_trip(&Learning, &e);
+    round_trip(&FlatJson, &e);
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn full(dialect: &str) -> Envelope {
 
 fn bare(dialect: &str) -> Envelope {
     let message = fixture("melmastoon/booking_confirmed.json");
-    let e = Melmastoon.decode(&message).unwrap();
+    let e = MetadataJson.decode(&message).unwrap();
     let bank = dialect == "meridian";
     let payload = match bank {
         true => Payload::Bytes(b"\x1a\x04IBAN\x2a\x06ACTIVE".to_vec().into()),

@@ -27,13 +27,13 @@ use support::mutation::{Random, mutate};
 use support::{dialect, parse_message};
 
 #[test]
-fn melmastoon_messages() {
-    fuzz_dialect("melmastoon");
+fn metadata_json_messages() {
+    fuzz_dialect("metadata-json");
 }
 
 #[test]
-fn learning_messages() {
-    fuzz_dialect("learning");
+fn flat_json_messages() {
+    fuzz_dialect("flat-json");
 }
 
 #[test]
@@ -70,16 +70,12 @@ fn meridian_messages() {
 fn subjects() {
     fuzz("subjects", |input| {
         let text = String::from_utf8_lossy(input);
-        for grammar in [
-            Grammar::Melmastoon,
-            Grammar::Learning,
-            Grammar::Meridian,
-            Grammar::Plain,
-            Grammar::Free,
-        ] {
+        for grammar in
+            [Grammar::Prefixed, Grammar::Partitioned, Grammar::Kebab, Grammar::Plain, Grammar::Free]
+        {
             check_subject(&text, Subject::parse(grammar, &text))?;
         }
-        check_subject(&text, Subject::exception(&text))
+        check_subject(&text, Subject::exception(Some("melmastoon"), &text))
     });
 }
 

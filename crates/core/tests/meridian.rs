@@ -3,7 +3,9 @@
 
 mod support;
 
-use chapar_core::dialect::{DecodeError, Dialect, EncodeError, Meridian, MeridianError, Message};
+use chapar_core::dialect::{
+    DecodeError, Dialect, EncodeError, InlineProtobuf, InlineProtobufError, Message,
+};
 use chapar_core::{Envelope, Payload};
 use serde_json::Value;
 use support::{fixture, meridian, profile};
@@ -101,12 +103,12 @@ fn a_profile_whose_messages_do_not_hold_the_envelope_is_refused() {
     let with = |change: fn(&mut chapar_core::profile::ProtoMessage)| {
         let mut profile = profile("meridian");
         change(profile.messages.get_mut(support::ACCOUNT_CREATED).unwrap());
-        Meridian::new(support::pool(), &profile).unwrap_err()
+        InlineProtobuf::new(support::pool(), &profile).unwrap_err()
     };
     let error = with(|message| message.message = "meridian.events.v1.Nothing".into());
-    assert!(matches!(error, MeridianError::Unknown(_)), "{error}");
+    assert!(matches!(error, InlineProtobufError::Unknown(_)), "{error}");
     let error = with(|message| message.message = "google.protobuf.Timestamp".into());
-    assert!(matches!(error, MeridianError::Field { .. }), "{error}");
+    assert!(matches!(error, InlineProtobufError::Field { .. }), "{error}");
     let error = with(|message| message.aggregate_field = "base_currency".into());
     assert!(error.to_string().contains("base_currency of type string"), "{error}");
 }

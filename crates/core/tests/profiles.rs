@@ -6,6 +6,8 @@ mod support;
 use chapar_core::profile::{Instrument, ProfileError};
 use chapar_core::{Profile, Tenant};
 
+const SYSTEMS: [&str; 4] = ["melmastoon", "meridian", "learning", "invoicing"];
+
 const MINIMAL: &str = r#"
     name = "test"
     dialect = "cloudevents"
@@ -13,21 +15,20 @@ const MINIMAL: &str = r#"
     event_ids = "uuidv7"
     correlation_ids = "ulid"
     idempotency = "optional"
-    key_template = "{tenant}/{aggregate_id}"
+    key_template = "{tenant}:{aggregate_id}"
     dlq_template = "{stream}.{topic}.dlq"
 "#;
 
 #[test]
-fn every_preset_loads_under_its_own_name() {
-    for name in Profile::BUILTIN {
-        assert_eq!(Profile::builtin(name).unwrap().name, name);
+fn every_system_s_profile_loads_under_its_own_name() {
+    for name in SYSTEMS {
+        assert_eq!(support::profile(name).name, name);
     }
-    assert!(Profile::builtin("unknown").is_none());
 }
 
 #[test]
-fn every_subject_of_the_presets_has_a_retention_class_that_exists() {
-    for name in Profile::BUILTIN {
+fn every_subject_of_the_systems_has_a_retention_class_that_exists() {
+    for name in SYSTEMS {
         let profile = support::profile(name);
         let subjects = support::path(&format!("fixtures/subjects/{name}.txt"));
         for subject in std::fs::read_to_string(subjects).unwrap().lines() {
@@ -39,7 +40,7 @@ fn every_subject_of_the_presets_has_a_retention_class_that_exists() {
 
 #[test]
 fn a_profile_survives_being_written_and_read() {
-    for name in Profile::BUILTIN {
+    for name in SYSTEMS {
         let profile = support::profile(name);
         let text = serde_json::to_string(&profile).unwrap();
         let again: Profile = serde_json::from_str(&text).unwrap();
@@ -101,12 +102,31 @@ fn an_ordering_key_is_filled_and_taken_apart_again() {
     let profile = Profile::from_toml(MINIMAL).unwrap();
     let tenant: Tenant = "{aggregate_id}".parse().unwrap();
     let key = profile.key_template.fill(&tenant, "a/{tenant}");
-    assert_eq!(key, "{aggregate_id}/a/{tenant}");
+    assert_eq!(key, "{aggregate_id}:a/{tenant}");
     assert_eq!(profile.key_template.aggregate_id(&tenant, &key), Some("a/{tenant}"));
     assert_eq!(profile.key_template.aggregate_id(&Tenant::platform(), &key), None);
     let constant = support::profile("invoicing").key_template;
     assert_eq!(constant.fill(&tenant, "ignored"), "{aggregate_id}");
     assert_eq!(constant.aggregate_id(&tenant, "anything"), None);
+}
+
+#[test]
+fn keys_of_two_tenants_are_never_the_same() {
+    assert!("a:b".parse::<Tenant>().is_err(), "a:b with c would have the key of a with b:c");
+    let template = Profile::from_toml(MINIMAL).unwrap().key_template;
+    let (a, ab): (Tenant, Tenant) = ("a".parse().unwrap(), "ab".parse().unwrap());
+    assert!(template.is_key_of("a", &template.fill(&a, "b:c")));
+    assert!(template.is_key_of("a", &template.of(&a, "room 7")));
+    assert!(!template.is_key_of("a", &template.fill(&ab, "c")));
+    let constant = support::profile("invoicing").key_template;
+    assert_eq!(constant.of(&a, "room 7"), "a:room 7");
+    assert!(constant.is_key_of("a", "a") && !constant.is_key_of("a", "ab"));
+    for ambiguous in
+        ["{tenant}/{aggregate_id}", "{aggregate_id}:{tenant}", "{tenant}{aggregate_id}"]
+    {
+        let error = Profile::from_toml(MINIMAL).unwrap().ordered_by(ambiguous).unwrap_err();
+        assert!(matches!(&error, ProfileError::AmbiguousKey(_)), "{error}");
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 mod support;
 
-use chapar_core::dialect::{CloudEvents, Dialect, Learning, Melmastoon};
+use chapar_core::dialect::{CloudEvents, Dialect, FlatJson, MetadataJson};
 use chapar_core::{Aggregate, Envelope};
 use proptest::prelude::*;
 
@@ -15,12 +15,12 @@ proptest! {
 
     #[test]
     fn melmastoon_gives_back_every_envelope(envelope in json_envelope()) {
-        round_trip(&Melmastoon, &envelope);
+        round_trip(&MetadataJson, &envelope);
     }
 
     #[test]
     fn learning_gives_back_every_envelope(envelope in json_envelope()) {
-        round_trip(&Learning, &envelope);
+        round_trip(&FlatJson, &envelope);
     }
 
     #[test]
@@ -48,8 +48,8 @@ proptest! {
         let mut travelled = envelope.clone();
         let structured = CloudEvents::Structured;
         let stations: [&dyn Dialect; 6] = [
-            &Melmastoon, &structured, &Learning, &CloudEvents::Binary(BINDINGS[0]),
-            &CloudEvents::Binary(BINDINGS[1]), &Melmastoon,
+            &MetadataJson, &structured, &FlatJson, &CloudEvents::Binary(BINDINGS[0]),
+            &CloudEvents::Binary(BINDINGS[1]), &MetadataJson,
         ];
         for station in stations {
             travelled = station.decode(&station.encode(&travelled).unwrap()).unwrap();
@@ -76,7 +76,7 @@ proptest! {
         envelope.aggregate = Some(Aggregate { kind: "account".into(), id: "acc-1".into(), version: Some(3) });
         round_trip(&CloudEvents::Structured, &envelope);
         let json = meridian.payload_to_json(&envelope).unwrap();
-        let travelled = Melmastoon.decode(&Melmastoon.encode(&json).unwrap()).unwrap();
+        let travelled = MetadataJson.decode(&MetadataJson.encode(&json).unwrap()).unwrap();
         prop_assert_eq!(&travelled, &json);
         let back = meridian.decode(&meridian.encode(&travelled).unwrap()).unwrap();
         let known = Envelope { payload: back.payload.clone(), ..envelope.clone() };

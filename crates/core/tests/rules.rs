@@ -44,6 +44,17 @@ fn a_missing_or_empty_idempotency_key_is_refused_where_one_is_required() {
 }
 
 #[test]
+fn a_name_or_a_key_that_no_index_takes_is_refused() {
+    let long = || Some("x".repeat(4800));
+    assert_eq!(broken(|e| e.ordering_key = long()), [Code::TooLong]);
+    assert_eq!(broken(|e| e.idempotency_key = long()), [Code::TooLong]);
+    let aggregate =
+        |id: usize| Aggregate { kind: "booking".into(), id: "x".repeat(id), version: None };
+    assert_eq!(broken(|e| e.aggregate = Some(aggregate(1025))), [Code::TooLong]);
+    assert_eq!(broken(|e| e.aggregate = Some(aggregate(1024))), []);
+}
+
+#[test]
 fn an_event_without_a_tenant_is_refused_unless_it_is_on_the_list() {
     let untenanted = |e: &mut Envelope| {
         e.tenant = Tenant::platform();
@@ -149,7 +160,7 @@ fn an_envelope_that_differs_from_its_topic_is_refused() {
         assert_eq!(codes(&found), [Code::VersionMismatch], "{other}");
     }
     let partition =
-        Subject::parse(chapar_core::Grammar::Learning, "sync.push.applied.v1.p3").unwrap();
+        Subject::parse(chapar_core::Grammar::Partitioned, "sync.push.applied.v1.p3").unwrap();
     let event = Envelope { event_type: "sync.push.applied".into(), ..event };
     assert_eq!(check_topic(&event, &partition), Ok(()));
 }
@@ -198,7 +209,7 @@ fn all_broken_rules_are_reported_at_once_in_the_order_of_their_codes() {
 #[test]
 fn codes_are_stable_and_unique() {
     let codes: Vec<&str> = Code::ALL.iter().map(|code| code.as_str()).collect();
-    let expected: Vec<String> = (1..=16).map(|n| format!("CH{}", 1000 + n)).collect();
+    let expected: Vec<String> = (1..=18).map(|n| format!("CH{}", 1000 + n)).collect();
     assert_eq!(codes, expected);
     let found = check(&Envelope { idempotency_key: None, ..good() }, &profile("melmastoon"), false);
     assert!(found.unwrap_err().to_string().starts_with("CH1002: "));

@@ -1,4 +1,4 @@
-//! The subjects of every catalog parse under the preset of their system, and a wrong one is
+//! The subjects of every catalog parse under the profile of their system, and a wrong one is
 //! answered with a finger on the wrong place.
 #![allow(clippy::unwrap_used, reason = "a helper that fails is a test that fails")]
 
@@ -52,47 +52,32 @@ fn the_services_of_a_catalog_are_the_tokens_of_the_profile() {
 fn an_error_points_at_the_segment_that_is_wrong() {
     let cases = [
         (
-            Grammar::Melmastoon,
+            Grammar::Prefixed,
             "hotel.payment.intent.captured.v1",
             "hotel",
-            Fault::Prefix("melmastoon"),
+            Fault::Prefix("melmastoon".into()),
         ),
-        (Grammar::Melmastoon, "melmastoon.Payment.intent.captured.v1", "Payment", Fault::SnakeCase),
+        (Grammar::Prefixed, "melmastoon.Payment.intent.captured.v1", "Payment", Fault::SnakeCase),
+        (Grammar::Prefixed, "melmastoon.payment.in-tent.captured.v1", "in-tent", Fault::SnakeCase),
+        (Grammar::Prefixed, "melmastoon.payment.intent.capture.v1", "capture", Fault::PastTense),
+        (Grammar::Prefixed, "melmastoon.payment.intent.captured.v0", "v0", Fault::Version),
+        (Grammar::Prefixed, "melmastoon.payment.intent.captured.v01", "v01", Fault::Version),
+        (Grammar::Prefixed, "melmastoon.payment..captured.v1", "", Fault::SnakeCase),
         (
-            Grammar::Melmastoon,
-            "melmastoon.payment.in-tent.captured.v1",
-            "in-tent",
-            Fault::SnakeCase,
-        ),
-        (Grammar::Melmastoon, "melmastoon.payment.intent.capture.v1", "capture", Fault::PastTense),
-        (Grammar::Melmastoon, "melmastoon.payment.intent.captured.v0", "v0", Fault::Version),
-        (Grammar::Melmastoon, "melmastoon.payment.intent.captured.v01", "v01", Fault::Version),
-        (Grammar::Melmastoon, "melmastoon.payment..captured.v1", "", Fault::SnakeCase),
-        (
-            Grammar::Melmastoon,
+            Grammar::Prefixed,
             "melmastoon.payment.intent.captured.v4294967296",
             "v4294967296",
             Fault::Version,
         ),
-        (Grammar::Learning, "sync.push.applied.v1.p 7", "p 7", Fault::Partition),
-        (Grammar::Learning, "sync.push.applied.1", "1", Fault::Version),
-        (
-            Grammar::Meridian,
-            "current-account.account_created.v1",
-            "account_created",
-            Fault::KebabCase,
-        ),
-        (
-            Grammar::Meridian,
-            "current-account.create-account.v1",
-            "create-account",
-            Fault::PastTense,
-        ),
+        (Grammar::Partitioned, "sync.push.applied.v1.p 7", "p 7", Fault::Partition),
+        (Grammar::Partitioned, "sync.push.applied.1", "1", Fault::Version),
+        (Grammar::Kebab, "current-account.account_created.v1", "account_created", Fault::KebabCase),
+        (Grammar::Kebab, "current-account.create-account.v1", "create-account", Fault::PastTense),
         (Grammar::Plain, "invoicing.invoice.create", "create", Fault::PastTense),
         (Grammar::Plain, "1nvoicing.invoice.created", "1nvoicing", Fault::KebabCase),
     ];
     for (grammar, text, segment, fault) in cases {
-        let error = Subject::parse(grammar, text).unwrap_err();
+        let error = Subject::parse_among(grammar, "melmastoon", &|_| true, text).unwrap_err();
         assert_eq!((error.segment(), &error.fault), (segment, &fault), "{text}");
         let pointer = error.pointer();
         let (line, finger) = pointer.split_once('\n').unwrap();
@@ -104,7 +89,7 @@ fn an_error_points_at_the_segment_that_is_wrong() {
 
 #[test]
 fn a_finger_points_right_in_a_text_that_is_not_ascii() {
-    let error = Subject::parse(Grammar::Melmastoon, "melmastoon.zahlungß.intent.captured.v1");
+    let error = Subject::parse(Grammar::Prefixed, "melmastoon.zahlungß.intent.captured.v1");
     let error = error.unwrap_err();
     assert_eq!(error.segment(), "zahlungß");
     assert!(error.pointer().ends_with("\n           ^^^^^^^^"), "{}", error.pointer());
@@ -113,10 +98,10 @@ fn a_finger_points_right_in_a_text_that_is_not_ascii() {
 #[test]
 fn the_number_of_segments_and_the_length_are_checked() {
     for (grammar, text) in [
-        (Grammar::Melmastoon, "melmastoon.file.uploaded.v1"),
-        (Grammar::Learning, "enrollment.created.v1"),
-        (Grammar::Learning, "a.b.c.d.e.f"),
-        (Grammar::Meridian, "current-account.account.created.v1"),
+        (Grammar::Prefixed, "melmastoon.file.uploaded.v1"),
+        (Grammar::Partitioned, "enrollment.created.v1"),
+        (Grammar::Partitioned, "a.b.c.d.e.f"),
+        (Grammar::Kebab, "current-account.account.created.v1"),
         (Grammar::Plain, "invoice.created"),
     ] {
         let error = Subject::parse(grammar, text).unwrap_err();
@@ -138,7 +123,7 @@ fn an_unknown_service_is_named() {
 
 #[test]
 fn a_partition_is_told_apart_from_the_type() {
-    let subject = Subject::parse(Grammar::Learning, "sync.push.applied.v3.p07").unwrap();
+    let subject = Subject::parse(Grammar::Partitioned, "sync.push.applied.v3.p07").unwrap();
     assert_eq!(subject.event_type(), "sync.push.applied");
     assert_eq!((subject.version(), subject.service()), (3, "sync"));
     assert_eq!(subject.to_string(), "sync.push.applied.v3.p07");
@@ -146,11 +131,11 @@ fn a_partition_is_told_apart_from_the_type() {
 
 #[test]
 fn an_exception_is_still_a_plain_text_of_segments() {
-    let subject = Subject::exception("melmastoon.file.uploaded.v2").unwrap();
+    let subject = Subject::exception(Some("melmastoon"), "melmastoon.file.uploaded.v2").unwrap();
     assert_eq!((subject.service(), subject.version()), ("file", 2));
-    assert_eq!(Subject::exception("a.b").unwrap().version(), 1);
+    assert_eq!(Subject::exception(None, "a.b").unwrap().version(), 1);
     for (text, segment) in [("a..b", ""), ("a.B", "B"), ("a.b c", "b c"), ("single", "single")] {
-        assert_eq!(Subject::exception(text).unwrap_err().segment(), segment, "{text}");
+        assert_eq!(Subject::exception(None, text).unwrap_err().segment(), segment, "{text}");
     }
 }
 

@@ -23,6 +23,7 @@ mod console;
 mod events;
 mod guard;
 mod letters;
+mod listen;
 mod live;
 mod oidc;
 mod ops;

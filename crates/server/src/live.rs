@@ -1,8 +1,8 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use chapar::ops::{Overview, overview};
 use chapar::{Metrics, Store, StoreError};
-use chapar_sql::{DeadLetter, SagaCard, Survey};
 use jiff::Timestamp;
 use tokio::sync::watch;
 use tokio::time::{Interval, MissedTickBehavior, interval, timeout};
@@ -38,9 +38,7 @@ pub(crate) struct Live {
 /// The last data read from the store.
 #[derive(Debug, Default)]
 pub(crate) struct Reading {
-    pub(crate) survey: Survey,
-    pub(crate) letters: Vec<DeadLetter>,
-    pub(crate) sagas: Vec<SagaCard>,
+    pub(crate) overview: Overview,
     /// The last read failed; the data is older.
     pub(crate) failed: bool,
     next: Option<Instant>,
@@ -112,12 +110,8 @@ impl Live {
     }
 
     async fn read(&self) -> Result<Reading, StoreError> {
-        let mut tx = self.store.begin_read().await?;
-        let survey = tx.conn().survey().await?;
-        let letters = tx.conn().open_dead_letters(LETTERS).await?;
-        let sagas = tx.conn().recent_sagas(SAGAS).await?;
-        tx.rollback().await?;
-        Ok(Reading { survey, letters, sagas, failed: false, next: None })
+        let overview = overview(&self.store, LETTERS, SAGAS).await?;
+        Ok(Reading { overview, failed: false, next: None })
     }
 }
 

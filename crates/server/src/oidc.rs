@@ -24,15 +24,17 @@ pub struct Expected {
     pub issuers: Vec<String>,
     /// The expected audience: that of the push subscription.
     pub audience: String,
-    /// The expected account, if restricted: the service account of the push subscription.
-    pub email: Option<String>,
+    /// The expected account: the service account of the push subscription. Without it, every
+    /// account of Google's could push, since an audience is no secret.
+    pub email: String,
 }
 
 impl Expected {
-    /// A token of Google's for this audience.
-    pub fn of_google(audience: impl Into<String>) -> Self {
+    /// A token of Google's for this audience and this service account. Give each service an
+    /// audience of its own, so that a token for one is refused by the others.
+    pub fn of_google(audience: impl Into<String>, email: impl Into<String>) -> Self {
         let issuers = GOOGLE.map(str::to_owned).to_vec();
-        Expected { issuers, audience: audience.into(), email: None }
+        Expected { issuers, audience: audience.into(), email: email.into() }
     }
 }
 
@@ -198,12 +200,8 @@ impl Expected {
         if [claims.nbf, claims.iat].into_iter().flatten().any(|from| from > now + LEEWAY) {
             return Err(BadToken::Early);
         }
-        match &self.email {
-            Some(email) if claims.email.as_ref() != Some(email) || !claims.email_verified => {
-                Err(BadToken::Account)
-            }
-            _ => Ok(()),
-        }
+        let ours = claims.email.as_ref() == Some(&self.email) && !self.email.is_empty();
+        if ours && claims.email_verified { Ok(()) } else { Err(BadToken::Account) }
     }
 }
 
@@ -289,8 +287,7 @@ mod tests {
     }
 
     fn expected() -> Expected {
-        let email = Some("push@p.iam.gserviceaccount.com".to_owned());
-        Expected { email, ..Expected::of_google("https://billing") }
+        Expected::of_google("https://billing", "push@p.iam.gserviceaccount.com")
     }
 
     #[test]
@@ -309,6 +306,8 @@ mod tests {
             (with("nbf", NOW + 61), BadToken::Early),
             (with("email", "me@p.iam.gserviceaccount.com"), BadToken::Account),
             (with("email_verified", false), BadToken::Account),
+            (with("email", Value::Null), BadToken::Account),
+            (with("email", ""), BadToken::Account),
         ] {
             assert_eq!(judge(&signer.token(&claims)), Err(refusal), "{claims}");
         }
@@ -316,6 +315,16 @@ mod tests {
         assert_eq!(judge("Basic x"), Err(BadToken::Missing));
         assert_eq!(judge("Bearer x.y"), Err(BadToken::Malformed));
         assert_eq!(judge("Bearer x.y.z"), Err(BadToken::Malformed));
+    }
+
+    #[test]
+    fn without_an_account_nothing_is_taken() {
+        let signer = Signer::new("k1");
+        let keys = set(&[signer.jwk()]);
+        let now = Timestamp::from_second(NOW).unwrap();
+        let expected = Expected::of_google("https://billing", "");
+        let token = signer.token(&with("email", ""));
+        assert_eq!(keys.judge(Some(&token), &expected, now), Err(BadToken::Account));
     }
 
     #[test]

@@ -7,15 +7,14 @@ use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
+use chapar::ops::Outbox;
 use chapar::{Chapar, Health, Metrics, PartHealth};
 use chapar_core::profile::Instrument;
-use jiff::Timestamp;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::console::ConsoleError;
@@ -57,15 +56,7 @@ impl Ops {
         address: SocketAddr,
         closing: CancellationToken,
     ) -> Result<(SocketAddr, impl Future<Output = ()> + Send + use<>), ConsoleError> {
-        let refused = |source: std::io::Error| ConsoleError::listen(address, source);
-        let listener = TcpListener::bind(address).await.map_err(refused)?;
-        let bound = listener.local_addr().map_err(refused)?;
-        let server =
-            axum::serve(listener, self.router()).with_graceful_shutdown(closing.cancelled_owned());
-        Ok((bound, async move {
-            // The server retries a failed accept itself; it never ends with an error.
-            let _ = server.await;
-        }))
+        crate::listen::bind(self.router(), address, closing).await
     }
 }
 
@@ -87,10 +78,6 @@ async fn ready(State(ops): State<Ops>) -> Response {
 }
 
 async fn metrics(State(ops): State<Ops>) -> Response {
-    let lag = async {
-        let mut tx = ops.chapar.store().begin_read().await?;
-        tx.conn().outbox_lag(Timestamp::now()).await
-    };
     let mut shown = Shown { ops: &ops, registry: Registry::default() };
     let counts = &ops.metrics;
     shown.counter(
@@ -113,7 +100,7 @@ async fn metrics(State(ops): State<Ops>) -> Response {
     shown.counter(Instrument::DeadLettered, "Events that failed for good", dead);
     shown.blocked(ops.chapar.blocked().counts());
     shown.plain("chapar_outbox_quarantined", "Events put into quarantine", counts.quarantined());
-    match lag.await {
+    match Outbox::of(ops.chapar.store()).lag().await {
         Ok(lag) => {
             let waiting = lag.waiting as f64;
             shown.gauge(Instrument::OutboxUnpublished, "Committed and not published", waiting);

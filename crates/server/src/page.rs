@@ -3,8 +3,7 @@ use axum::extract::{Path, State};
 use axum::http::StatusCode;
 use axum::http::header::CACHE_CONTROL;
 use axum::response::{IntoResponse, Response};
-use chapar::StoreError;
-use chapar_sql::{DueTimer, HistoryEntry, SagaCard};
+use chapar::ops::{DueTimer, HistoryEntry, SagaCard, SagaHistory, saga_history};
 use jiff::Timestamp;
 
 use crate::console::{Console, Facts};
@@ -28,8 +27,9 @@ pub(crate) async fn saga(
     wants: Wants,
     Path((saga, key)): Path<(String, String)>,
 ) -> Result<Response, Problem> {
-    let story = read_story(&console, &saga, &key).await.map_err(wants.store_failed())?;
-    let Some((card, timers, history)) = story else {
+    let store = console.chapar().store();
+    let found = saga_history(store, &saga, &key).await.map_err(wants.store_failed())?;
+    let Some(SagaHistory { card, timers, history }) = found else {
         return Err(wants.problem(StatusCode::NOT_FOUND, "There is no saga of this key."));
     };
     let now = Timestamp::now();
@@ -37,18 +37,6 @@ pub(crate) async fn saga(
     let timers = timers.into_iter().map(|timer| TimerLine::new(timer, now)).collect();
     let steps = history.into_iter().map(|entry| Step::new(entry, card.started_at)).collect();
     Ok(fresh(page(&SagaPage { running: &console.facts().running, card, line, timers, steps })))
-}
-
-async fn read_story(
-    console: &Console,
-    saga: &str,
-    key: &str,
-) -> Result<Option<(SagaCard, Vec<DueTimer>, Vec<HistoryEntry>)>, StoreError> {
-    let mut tx = console.chapar().store().begin_read().await?;
-    let Some(card) = tx.conn().look_at_saga(saga, key).await? else { return Ok(None) };
-    let timers = tx.conn().timers_of_saga(saga, key).await?;
-    let history = tx.conn().saga_history(saga, key).await?;
-    Ok(Some((card, timers, history)))
 }
 
 fn fresh(page: Response) -> Response {

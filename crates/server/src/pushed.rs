@@ -12,7 +12,6 @@ use axum::extract::{DefaultBodyLimit, Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::routing::post;
 use jiff::Timestamp;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
 
@@ -25,7 +24,9 @@ pub const GOOGLE_KEYS: &str = "https://www.googleapis.com/oauth2/v3/certs";
 const LARGEST: usize = 16 * 1024 * 1024;
 /// Keys are fetched again after this,
 const FRESH: Duration = Duration::from_secs(3600);
-/// and not more often than this, whatever tokens arrive.
+/// used at most this long while the issuer cannot be asked, because it may have withdrawn them,
+const OLDEST: Duration = Duration::from_secs(24 * 3600);
+/// and not fetched more often than this, whatever tokens arrive.
 const SELDOM: Duration = Duration::from_secs(10);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -62,7 +63,9 @@ impl PushEndpoint {
     where
         F: Future<Output = PushAnswer> + Send + 'static,
     {
-        let keys = Keys { url: keys_url.into(), seldom: SELDOM, state: Mutex::default() };
+        let (fresh, oldest) = (FRESH, OLDEST);
+        let url = keys_url.into();
+        let keys = Keys { url, seldom: SELDOM, fresh, oldest, state: Mutex::default() };
         let deliver: Box<Deliver> = Box::new(move |topic, body| Box::pin(deliver(topic, body)));
         PushEndpoint(Arc::new(Inner { expected, keys, deliver }))
     }
@@ -82,14 +85,7 @@ impl PushEndpoint {
         address: SocketAddr,
         closing: CancellationToken,
     ) -> Result<(SocketAddr, impl Future<Output = ()> + Send + use<>), ConsoleError> {
-        let refused = |source: std::io::Error| ConsoleError::listen(address, source);
-        let listener = TcpListener::bind(address).await.map_err(refused)?;
-        let bound = listener.local_addr().map_err(refused)?;
-        let server =
-            axum::serve(listener, self.router()).with_graceful_shutdown(closing.cancelled_owned());
-        Ok((bound, async move {
-            let _ = server.await;
-        }))
+        crate::listen::bind(self.router(), address, closing).await
     }
 }
 
@@ -122,6 +118,8 @@ async fn receive(
 struct Keys {
     url: String,
     seldom: Duration,
+    fresh: Duration,
+    oldest: Duration,
     state: Mutex<Fetched>,
 }
 
@@ -147,7 +145,8 @@ impl Keys {
             return Err(Unjudged::Bad(BadToken::Missing));
         }
         let (known, old) = match &self.state().keys {
-            Some((keys, at)) => (Some(keys.clone()), at.elapsed() > FRESH),
+            Some((_, at)) if at.elapsed() > self.oldest => (None, true),
+            Some((keys, at)) => (Some(keys.clone()), at.elapsed() > self.fresh),
             None => (None, true),
         };
         let verdict = known.as_ref().map(|keys| keys.judge(token, expected, now));
@@ -208,6 +207,8 @@ mod tests {
 
     use super::*;
 
+    const ACCOUNT: &str = "push@hotel.iam.gserviceaccount.com";
+
     /// An issuer that publishes whatever set is the current one, and counts who asks.
     async fn issuer(sets: Arc<Mutex<(String, u32)>>) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -224,7 +225,7 @@ mod tests {
 
     fn endpoint(url: &str, seldom: Duration) -> PushEndpoint {
         let mut endpoint = PushEndpoint::new(
-            Expected::of_google("https://billing"),
+            Expected::of_google("https://billing", ACCOUNT),
             url,
             |topic, body: Bytes| async move {
                 PushAnswer { status: 202, said: format!("{topic}: {} bytes", body.len()) }
@@ -249,7 +250,7 @@ mod tests {
     fn claims(expires_in: i64) -> serde_json::Value {
         let now = Timestamp::now().as_second();
         serde_json::json!({"iss": "https://accounts.google.com", "aud": "https://billing",
-            "exp": now + expires_in, "iat": now - 10})
+            "exp": now + expires_in, "iat": now - 10, "email": ACCOUNT, "email_verified": true})
     }
 
     #[tokio::test]
@@ -272,6 +273,24 @@ mod tests {
             let (status, said) = post(&endpoint, bad).await;
             assert_eq!(status, 401, "{said}");
         }
+    }
+
+    #[tokio::test]
+    async fn keys_of_an_issuer_that_cannot_be_asked_end_some_time() {
+        let signer = crate::oidc::Signer::new("k1");
+        let sets = Arc::new(Mutex::new((signer.set(), 0)));
+        let url = issuer(sets.clone()).await;
+        let mut endpoint = endpoint(&url, Duration::ZERO);
+        let good = signer.token(&claims(600));
+        assert_eq!(post(&endpoint, Some(&good)).await.0, 202);
+        sets.lock().unwrap().0 = "the issuer is down".into();
+        let keys = &mut Arc::get_mut(&mut endpoint.0).unwrap().keys;
+        keys.fresh = Duration::ZERO;
+        assert_eq!(post(&endpoint, Some(&good)).await.0, 202, "the keys are still young");
+        Arc::get_mut(&mut endpoint.0).unwrap().keys.oldest = Duration::ZERO;
+        assert_eq!(post(&endpoint, Some(&good)).await.0, 503, "they may have been withdrawn");
+        sets.lock().unwrap().0 = signer.set();
+        assert_eq!(post(&endpoint, Some(&good)).await.0, 202);
     }
 
     #[tokio::test]

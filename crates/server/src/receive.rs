@@ -11,7 +11,6 @@ use axum::http::{HeaderMap, StatusCode};
 use axum::routing::post;
 use chapar_core::webhook::{Novelty, Secrets, Seen, Signed, WebhookError};
 use jiff::Timestamp;
-use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 use crate::console::ConsoleError;
@@ -97,14 +96,7 @@ impl Receiver {
         address: SocketAddr,
         closing: CancellationToken,
     ) -> Result<(SocketAddr, impl Future<Output = ()> + Send + use<>), ConsoleError> {
-        let refused = |source: std::io::Error| ConsoleError::listen(address, source);
-        let listener = TcpListener::bind(address).await.map_err(refused)?;
-        let bound = listener.local_addr().map_err(refused)?;
-        let server =
-            axum::serve(listener, self.router()).with_graceful_shutdown(closing.cancelled_owned());
-        Ok((bound, async move {
-            let _ = server.await;
-        }))
+        crate::listen::bind(self.router(), address, closing).await
     }
 
     fn judge(&self, headers: &HeaderMap, body: &[u8], now: Timestamp) -> (StatusCode, Answer) {

@@ -1,5 +1,5 @@
 use chapar::Metrics;
-use chapar_sql::{DeadLetter, SagaCard, SagaSummary};
+use chapar::ops::{DeadLetter, SagaCard, SagaSummary};
 use jiff::Timestamp;
 use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::Serialize;
@@ -37,6 +37,7 @@ pub(crate) struct Figures {
     pub(crate) sagas_in_flight: Count,
     pub(crate) timers: Count,
     pub(crate) effects_pending: Count,
+    pub(crate) effects_stuck: Count,
 }
 
 /// Events per second, each second of the last two minutes, oldest first.
@@ -126,7 +127,7 @@ impl Snapshot {
     ) -> Self {
         let now = Timestamp::now();
         let seconds_since = |at: Timestamp| now.duration_since(at).as_secs_f64().max(0.0);
-        let survey = &reading.survey;
+        let survey = &reading.overview.counts;
         let in_flight = survey.sagas.iter().filter(|s| s.outcome.is_none()).map(|s| s.count).sum();
         Snapshot {
             at: now,
@@ -145,12 +146,18 @@ impl Snapshot {
                 sagas_in_flight: Count::of(in_flight),
                 timers: Count::of(survey.timers),
                 effects_pending: Count::of(survey.effects_pending),
+                effects_stuck: Count::of(survey.effects_stuck),
             },
             chart: Chart { published: pulse.published(), applied: pulse.applied() },
             consumers: consumers(metrics, pulse),
             saga_states: states(&survey.sagas),
-            dead_letters: reading.letters.iter().map(|l| LetterLine::new(l, now)).collect(),
-            recent_sagas: reading.sagas.iter().map(|s| SagaLine::new(s, now)).collect(),
+            dead_letters: reading
+                .overview
+                .letters
+                .iter()
+                .map(|l| LetterLine::new(l, now))
+                .collect(),
+            recent_sagas: reading.overview.sagas.iter().map(|s| SagaLine::new(s, now)).collect(),
         }
     }
 

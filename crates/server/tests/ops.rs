@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use chapar::prelude::*;
 use chapar::{Draft, Envelope, Metrics, Payload, Producer, Store, StoreOptions};
 use chapar_core::Aggregate;
-use chapar_core::dialect::Melmastoon;
+use chapar_core::dialect::MetadataJson;
 use chapar_core::machine::failure::FailurePolicy;
 use chapar_server::Ops;
 use chapar_sql::SqlTransport;
@@ -21,9 +21,9 @@ const HELD: &str = "melmastoon.reservation.booking.held.v1";
 async fn backbone() -> Chapar {
     let store = Store::open("sqlite::memory:", &StoreOptions::default()).await.unwrap();
     store.migrate().await.unwrap();
-    let profile = Profile::builtin("melmastoon").unwrap();
+    let profile = chapar_testkit::profile("melmastoon");
     let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
-    Chapar::builder(store, profile, Arc::new(Melmastoon)).producer(producer).build()
+    Chapar::builder(store, profile, Arc::new(MetadataJson)).producer(producer).build()
 }
 
 fn draft(subject: &str) -> Draft {

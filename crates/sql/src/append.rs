@@ -1,13 +1,16 @@
 use std::collections::HashSet;
 
 use bytes::Bytes;
+use chapar_core::id::MAX_FOREIGN_ID;
 use chapar_core::port::Shard;
+use chapar_core::rules::{MAX_KEY, MAX_NAME};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
 use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
+use crate::tables::OutboxRows;
 
 /// An event to be appended to the outbox.
 #[derive(Debug, Clone)]
@@ -47,12 +50,40 @@ impl Append {
     /// of the first event with the same intent. The parameters are `event_id`, `tenant`, `topic`,
     /// `ordering_key`, [`home_shard`](Append::home_shard), `aggregate_type`, `aggregate_id`,
     /// `idempotency_key`, `payload_hash`, `correlation_id`, `causation_id`, `headers`, `body`.
-    pub const CALL: &str =
-        "select chapar.append($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, true, $12, $13)";
+    pub const CALL: &str = "select chapar.append($1::text, $2::text, $3::text, $4::text, $5::smallint, $6::text, \
+         $7::text, $8::text, $9::bytea, $10::text, $11::text, true, $12::text, $13::bytea)";
 
     /// The event's shard, as stored in the column.
     pub fn home_shard(&self) -> i16 {
         self.home() as i16
+    }
+
+    /// Refuses parts that are too long for an index, for a stamp or for the headers of a broker. The
+    /// outbox of PostgreSQL has the same limits as a constraint.
+    fn check_sizes(&self) -> Result<(), StoreError> {
+        let key = self.ordering_key.as_deref().unwrap_or_default();
+        let intent = self.idempotency_key.as_deref().unwrap_or_default();
+        let cause = self.causation_id.as_deref().unwrap_or_default();
+        let parts = [
+            ("event id", self.event_id.as_str(), MAX_FOREIGN_ID),
+            ("tenant", &self.tenant, MAX_NAME),
+            ("subject", &self.topic, MAX_NAME),
+            ("ordering key", key, MAX_KEY),
+            ("aggregate type", &self.aggregate_type, MAX_NAME),
+            ("aggregate id", &self.aggregate_id, MAX_KEY),
+            ("idempotency key", intent, MAX_KEY),
+            ("correlation id", &self.correlation_id, MAX_FOREIGN_ID),
+            ("causation id", cause, MAX_FOREIGN_ID),
+            ("headers", &self.headers, MAX_HEADERS),
+        ];
+        match parts.iter().find(|(_, text, most)| text.len() > *most) {
+            None => Ok(()),
+            Some((part, text, most)) => Err(StoreError::TooLong(format!(
+                "the {part} of an event on {} has {} bytes, at most {most} are allowed",
+                self.topic.chars().take(100).collect::<String>(),
+                text.len()
+            ))),
+        }
     }
 
     /// Sorts events into the order in which their keys must be locked.
@@ -70,10 +101,13 @@ impl Append {
 /// default, over all connections.
 const MOST_KEY_LOCKS: usize = 500;
 
+/// The most bytes of the headers of an event, as JSON.
+const MAX_HEADERS: usize = 64 * 1024;
+
 /// The number of shards of the key space. It never changes.
 pub(crate) const SHARDS: u8 = 64;
 
-impl Conn<'_> {
+impl OutboxRows<'_> {
     /// Appends events inside this transaction, all or none.
     ///
     /// Keys are locked in sorted order, so two transactions that append to the same keys wait for
@@ -83,11 +117,12 @@ impl Conn<'_> {
     /// On PostgreSQL a key that another transaction holds for too long is
     /// [`StoreError::Unavailable`]: roll back and retry.
     pub async fn append(&mut self, events: &[Append]) -> Result<Vec<Appended>, StoreError> {
+        events.iter().try_for_each(Append::check_sizes)?;
         let mut order: Vec<usize> = (0..events.len()).collect();
         let place = |n: &usize| (events[*n].home(), &events[*n].ordering_key);
         order.sort_by(|a, b| place(a).cmp(&place(b)));
         let sorted: Vec<&Append> = order.iter().map(|n| &events[*n]).collect();
-        let ids = match self {
+        let ids = match &mut self.0 {
             Conn::Postgres(_) => self.append_postgres(&sorted).await?,
             #[cfg(feature = "sqlite")]
             Conn::Sqlite(_) => self.append_sqlite(&sorted).await?,
@@ -106,7 +141,7 @@ impl Conn<'_> {
     async fn append_postgres(&mut self, events: &[&Append]) -> Result<Vec<String>, StoreError> {
         const APPEND: &str = "select chapar.append(event_id, tenant, topic, ordering_key, shard, \
              aggregate_type, aggregate_id, idempotency_key, payload_hash, correlation_id, \
-             causation_id, true, headers, body, $14) \
+             causation_id, true, headers, body, $14::boolean) \
              from unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::smallint[], \
              $6::text[], $7::text[], $8::text[], $9::bytea[], $10::text[], $11::text[], \
              $12::text[], $13::bytea[]) as e(event_id, tenant, topic, ordering_key, shard, \
@@ -116,7 +151,7 @@ impl Conn<'_> {
             return Ok(vec![self.append_one(event).await?]);
         }
         let whole_shards = self.lock_whole_shards(events).await?;
-        let Conn::Postgres(conn) = self else { return Ok(Vec::new()) };
+        let Conn::Postgres(conn) = &mut self.0 else { return Ok(Vec::new()) };
         let texts = |get: fn(&Append) -> &String| -> Vec<String> {
             events.iter().map(|event| get(event).clone()).collect()
         };
@@ -146,68 +181,9 @@ impl Conn<'_> {
         Ok(ids)
     }
 
-    /// Appends one event, the common case: by one plain statement, unless it has an intent or its
-    /// key is locked.
+    /// Appends one event, the common case.
     async fn append_one(&mut self, event: &Append) -> Result<String, StoreError> {
-        match self.append_undisturbed(event).await? {
-            true => Ok(event.event_id.clone()),
-            false => self.call_append(event).await,
-        }
-    }
-
-    /// Does what `chapar.append` does for an uncontended key, without the cost of the function
-    /// call; returns whether it did.
-    async fn append_undisturbed(&mut self, event: &Append) -> Result<bool, StoreError> {
-        // The transaction id is taken before the event's number: see chapar.open_window.
-        macro_rules! insert {
-            ($with:expr, $from:expr) => {
-                concat!(
-                    $with,
-                    " insert into chapar.outbox (event_id, tenant, topic, ordering_key, shard, \
-                     aggregate_type, aggregate_id, idempotency_key, correlation_id, causation_id, \
-                     sealed, headers, body) \
-                     select $1, $2, $3, $4, $5::smallint, $6, $7, $8, $9, $10, true, $11, \
-                     $12::bytea from ",
-                    $from
-                )
-            };
-        }
-        const UNORDERED: &str = insert!(
-            "with begun as materialized (select pg_current_xact_id() as xid)",
-            "begun where begun.xid is not null"
-        );
-        const ORDERED: &str = insert!(
-            "with locked as materialized (select pg_current_xact_id() as xid \
-             where pg_try_advisory_xact_lock_shared(7526764, $5::smallint) \
-             and pg_try_advisory_xact_lock(hashtextextended($4, 0)))",
-            "locked"
-        );
-        let Conn::Postgres(conn) = self else { return Ok(false) };
-        let statement = match (&event.ordering_key, &event.idempotency_key) {
-            (None, None) => UNORDERED,
-            (Some(_), None) => ORDERED,
-            // Another transaction may hold the intent, under this key or another one: only the
-            // function has a timeout for waiting on it.
-            (_, Some(_)) => return Ok(false),
-        };
-        let query = sqlx::query(statement)
-            .bind(&event.event_id)
-            .bind(&event.tenant)
-            .bind(&event.topic)
-            .bind(&event.ordering_key)
-            .bind(event.home_shard())
-            .bind(&event.aggregate_type)
-            .bind(&event.aggregate_id)
-            .bind(&event.idempotency_key)
-            .bind(&event.correlation_id)
-            .bind(&event.causation_id)
-            .bind(&event.headers)
-            .bind(&*event.body);
-        Ok(query.execute(&mut **conn).await?.rows_affected() == 1)
-    }
-
-    async fn call_append(&mut self, event: &Append) -> Result<String, StoreError> {
-        let Conn::Postgres(conn) = self else { return Ok(String::new()) };
+        let Conn::Postgres(conn) = &mut self.0 else { return Ok(String::new()) };
         let id = sqlx::query_scalar(Append::CALL)
             .bind(&event.event_id)
             .bind(&event.tenant)
@@ -230,8 +206,7 @@ impl Conn<'_> {
     /// Locks whole shards for a batch with very many keys, whose own locks would exhaust the
     /// server's shared memory; returns whether it did.
     async fn lock_whole_shards(&mut self, events: &[&Append]) -> Result<bool, StoreError> {
-        const LOCK: &str =
-            "select pg_advisory_xact_lock(7526764, shard::int) from unnest($1) as s(shard)";
+        const LOCK: &str = "select chapar.lock_shards($1::bigint[]::integer[])";
         let mut keys: Vec<_> = events.iter().filter_map(|e| e.ordering_key.as_ref()).collect();
         keys.dedup();
         if keys.len() <= MOST_KEY_LOCKS {
@@ -239,7 +214,7 @@ impl Conn<'_> {
         }
         let mut shards: Vec<i64> = keys.iter().map(|key| i64::from(Append::shard(key))).collect();
         shards.dedup();
-        self.fetch(LOCK, vec![shards.into()]).await?;
+        self.0.fetch(LOCK, vec![shards.into()]).await?;
         Ok(true)
     }
 
@@ -275,7 +250,7 @@ impl Conn<'_> {
             })
             .collect();
         if !rows.is_empty() {
-            self.run(&INSERT, vec![serde_json::Value::from(rows).to_string().into()]).await?;
+            self.0.run(&INSERT, vec![serde_json::Value::from(rows).to_string().into()]).await?;
         }
         Ok(ids)
     }
@@ -303,7 +278,7 @@ impl Conn<'_> {
         let mut claimed = HashSet::new();
         if !intents.is_empty() {
             let intents = serde_json::Value::from(intents).to_string();
-            for row in self.query(&CLAIM, vec![intents.into()]).await? {
+            for row in self.0.query(&CLAIM, vec![intents.into()]).await? {
                 claimed.insert(row.get::<String>(0)?);
             }
         }
@@ -318,7 +293,7 @@ impl Conn<'_> {
                 continue;
             }
             let intent = vec![(&event.tenant).into(), (&event.topic).into(), key.into()];
-            let rows = self.query(&FIRST, intent).await?;
+            let rows = self.0.query(&FIRST, intent).await?;
             let first = rows.first().ok_or(StoreError::Cell { column: 0, expected: "a row" })?;
             let (id, hash): (String, Bytes) = (first.get(0)?, first.get(1)?);
             if hash != event.payload_hash.as_slice() {

@@ -1,8 +1,9 @@
 use jiff::Timestamp;
 
-use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
+use crate::store::Backend;
+use crate::tables::AuditLog;
 
 /// An operator's action, and its reason.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,20 +51,20 @@ pub struct AuditFilter {
     pub before: Option<i64>,
 }
 
-impl Conn<'_> {
+impl AuditLog<'_> {
     /// The newest entries of the audit log.
-    pub async fn audit_lines(
+    pub async fn lines(
         &mut self,
         filter: &AuditFilter,
         limit: i64,
     ) -> Result<Vec<AuditLine>, StoreError> {
         static LINES: Statement = Statement::new(
             "select id, at, actor, action, target, reason, detail from chapar.audit_log \
-             where id < $1 and at >= $2 and at < $3 and ($4 = '' or actor = $4) \
-             and ($5 = '' or action = $5 or substr(action, 1, length($5) + 1) = $5 || '.') \
-             and ($6 = '' or target = $6) order by id desc limit $7",
+             where id < $1 and at >= $2 and at < $3 and ($4::text is null or actor = $4) \
+             and ($5::text is null or action = $5 or substr(action, 1, length($5) + 1) = $5 || '.') \
+             and ($6::text is null or target = $6) order by id desc limit $7",
         );
-        let text = |value: &Option<String>| value.as_deref().unwrap_or("").into();
+        let text = |value: &Option<String>| value.clone().into();
         let args = vec![
             filter.before.unwrap_or(i64::MAX).into(),
             filter.since.unwrap_or(Timestamp::UNIX_EPOCH).into(),
@@ -84,13 +85,15 @@ impl Conn<'_> {
                 detail: row.get(6)?,
             })
         };
-        self.query(&LINES, args).await?.iter().map(line).collect()
+        self.0.query(&LINES, args).await?.iter().map(line).collect()
     }
 
     /// Adds an entry to the audit log, which cannot be changed afterwards. Call it in the
     /// transaction of the action itself, so that both commit or neither does.
-    pub async fn audit(&mut self, entry: &AuditEntry<'_>) -> Result<(), StoreError> {
-        static ADD: Statement = Statement::new(
+    pub async fn record(&mut self, entry: &AuditEntry<'_>) -> Result<(), StoreError> {
+        const POSTGRES: &str =
+            "select chapar.record_audit($1::text, $2::text, $3::text, $4::text, $5::text)";
+        static SQLITE: Statement = Statement::new(
             "insert into chapar.audit_log (at, actor, action, target, reason, detail) \
              values (clock_timestamp(), $1, $2, $3, $4, $5)",
         );
@@ -101,7 +104,10 @@ impl Conn<'_> {
             entry.reason.into(),
             entry.detail.into(),
         ];
-        self.run(&ADD, args).await?;
+        match self.0.backend() {
+            Backend::Postgres => self.0.execute(POSTGRES, args).await?,
+            Backend::Sqlite => self.0.run(&SQLITE, args).await?,
+        };
         Ok(())
     }
 }

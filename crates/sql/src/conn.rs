@@ -3,7 +3,7 @@ use std::fmt;
 use sqlx::postgres::PgArguments;
 #[cfg(feature = "sqlite")]
 use sqlx::sqlite::SqliteArguments;
-use sqlx::{PgConnection, Postgres, Transaction};
+use sqlx::{AssertSqlSafe, PgConnection, Postgres, Transaction};
 #[cfg(feature = "sqlite")]
 use sqlx::{Sqlite, SqliteConnection};
 
@@ -16,7 +16,19 @@ use crate::value::{Row, RowInner, Value};
 ///
 /// Dropped without [`Tx::commit`] it rolls back. Statements use `$1`, `ON CONFLICT` and
 /// `RETURNING`, which both databases understand.
-pub struct Tx(TxInner);
+pub struct Tx {
+    inner: TxInner,
+    role: Role,
+}
+
+/// In which role a transaction on PostgreSQL is, so that no round trip is made to a role that it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Role {
+    Login,
+    Engine,
+    /// A service on behalf of a tenant.
+    Service(String),
+}
 
 enum TxInner {
     #[cfg(feature = "sqlite")]
@@ -27,25 +39,24 @@ enum TxInner {
 impl Tx {
     #[cfg(feature = "sqlite")]
     pub(crate) fn sqlite(tx: Transaction<'static, Sqlite>) -> Self {
-        Tx(TxInner::Sqlite(tx))
+        Tx { inner: TxInner::Sqlite(tx), role: Role::Login }
     }
 
-    pub(crate) fn postgres(tx: Transaction<'static, Postgres>) -> Self {
-        Tx(TxInner::Postgres(tx))
+    pub(crate) fn postgres(tx: Transaction<'static, Postgres>, role: Role) -> Self {
+        Tx { inner: TxInner::Postgres(tx), role }
     }
 
     /// Which database this is on.
     pub fn backend(&self) -> Backend {
-        match &self.0 {
+        match &self.inner {
             #[cfg(feature = "sqlite")]
             TxInner::Sqlite(_) => Backend::Sqlite,
             TxInner::Postgres(_) => Backend::Postgres,
         }
     }
 
-    /// Borrows it for the functions that take any transaction.
-    pub fn conn(&mut self) -> Conn<'_> {
-        match &mut self.0 {
+    pub(crate) fn borrow(&mut self) -> Conn<'_> {
+        match &mut self.inner {
             #[cfg(feature = "sqlite")]
             TxInner::Sqlite(tx) => Conn::Sqlite(tx),
             TxInner::Postgres(tx) => Conn::Postgres(tx),
@@ -58,7 +69,7 @@ impl Tx {
         sql: &'static str,
         args: Vec<Value>,
     ) -> Result<u64, StoreError> {
-        self.conn().execute(sql, args).await
+        self.borrow().execute(sql, args).await
     }
 
     /// Runs a query; returns all rows.
@@ -67,7 +78,7 @@ impl Tx {
         sql: &'static str,
         args: Vec<Value>,
     ) -> Result<Vec<Row>, StoreError> {
-        self.conn().fetch(sql, args).await
+        self.borrow().fetch(sql, args).await
     }
 
     /// Runs a query; returns its first row, if there is one.
@@ -81,7 +92,7 @@ impl Tx {
 
     /// The native PostgreSQL transaction, where it is one.
     pub fn as_postgres(&mut self) -> Option<&mut Transaction<'static, Postgres>> {
-        match &mut self.0 {
+        match &mut self.inner {
             TxInner::Postgres(tx) => Some(tx),
             #[cfg(feature = "sqlite")]
             TxInner::Sqlite(_) => None,
@@ -91,7 +102,7 @@ impl Tx {
     /// The native SQLite transaction, where it is one.
     #[cfg(feature = "sqlite")]
     pub fn as_sqlite(&mut self) -> Option<&mut Transaction<'static, Sqlite>> {
-        match &mut self.0 {
+        match &mut self.inner {
             #[cfg(feature = "sqlite")]
             TxInner::Sqlite(tx) => Some(tx),
             TxInner::Postgres(_) => None,
@@ -102,15 +113,50 @@ impl Tx {
     /// has it.
     pub async fn set_tenant(&mut self, tenant: &str) -> Result<(), StoreError> {
         if self.backend() == Backend::Postgres {
-            const SET: &str = "select set_config('app.tenant_id', $1, true)";
+            const SET: &str = "select pg_catalog.set_config('app.tenant_id', $1, true)";
             self.execute(SET, vec![tenant.into()]).await?;
+            if let Role::Service(current) = &mut self.role {
+                tenant.clone_into(current);
+            }
         }
+        Ok(())
+    }
+
+    /// Switches to the service role for a tenant: row-level security applies. No round trip if it is
+    /// in that role.
+    pub async fn become_service(&mut self, tenant: &str) -> Result<(), StoreError> {
+        if matches!(&self.role, Role::Service(current) if current == tenant) {
+            return Ok(());
+        }
+        // The engine's search path is not the service's.
+        let path = match self.role {
+            Role::Engine => "set local search_path to default; ",
+            _ => "",
+        };
+        let sql = format!("{path}{}", as_service(tenant)?);
+        self.switch(sql, Role::Service(tenant.to_owned())).await
+    }
+
+    /// Switches to the engine role, which sees the rows of all tenants. No round trip if it is in that
+    /// role.
+    pub async fn become_engine(&mut self) -> Result<(), StoreError> {
+        match self.role {
+            Role::Engine => Ok(()),
+            _ => self.switch(AS_ENGINE.to_owned(), Role::Engine).await,
+        }
+    }
+
+    async fn switch(&mut self, sql: String, role: Role) -> Result<(), StoreError> {
+        if let Conn::Postgres(conn) = self.borrow() {
+            sqlx::raw_sql(AssertSqlSafe(sql)).execute(conn).await?;
+        }
+        self.role = role;
         Ok(())
     }
 
     /// Commits.
     pub async fn commit(self) -> Result<(), StoreError> {
-        match self.0 {
+        match self.inner {
             #[cfg(feature = "sqlite")]
             TxInner::Sqlite(tx) => tx.commit().await?,
             TxInner::Postgres(tx) => tx.commit().await?,
@@ -120,7 +166,7 @@ impl Tx {
 
     /// Rolls back now instead of on drop.
     pub async fn rollback(self) -> Result<(), StoreError> {
-        match self.0 {
+        match self.inner {
             #[cfg(feature = "sqlite")]
             TxInner::Sqlite(tx) => tx.rollback().await?,
             TxInner::Postgres(tx) => tx.rollback().await?,
@@ -135,6 +181,20 @@ impl fmt::Debug for Tx {
     }
 }
 
+/// Becomes the engine for the rest of a transaction. Its statements find no function or operator
+/// outside of `pg_catalog`: one in another schema could be there to run with the engine's rights.
+pub(crate) const AS_ENGINE: &str =
+    "set local role chapar_engine; set local search_path = pg_catalog, pg_temp";
+
+/// Becomes a service on behalf of a tenant.
+pub(crate) fn as_service(tenant: &str) -> Result<String, StoreError> {
+    if tenant.contains('\0') {
+        return Err(StoreError::TooLong("a tenant must not contain a NUL character".into()));
+    }
+    let tenant = tenant.replace('\\', "\\\\").replace('\'', "''");
+    Ok(format!("set local role chapar_app; set local app.tenant_id = E'{tenant}'"))
+}
+
 /// A borrowed transaction: ours, or the caller's own from `sqlx`.
 #[derive(Debug)]
 #[allow(missing_docs, reason = "the names are the databases")]
@@ -146,7 +206,7 @@ pub enum Conn<'t> {
 
 impl<'t> From<&'t mut Tx> for Conn<'t> {
     fn from(tx: &'t mut Tx) -> Self {
-        tx.conn()
+        tx.borrow()
     }
 }
 

@@ -6,12 +6,13 @@ use sqlx::{AssertSqlSafe, Row as _};
 
 use crate::conn::Conn;
 use crate::error::StoreError;
+use crate::tables::Surveys;
 
 /// Our own tables that handlers write to. The others hold cursors and other progress.
 const OURS: [&str; 5] =
     ["chapar_effects", "chapar_outbox", "chapar_saga_history", "chapar_sagas", "chapar_timers"];
 
-impl Conn<'_> {
+impl Surveys<'_> {
     /// Every row that handlers have written to a SQLite store, as text, by table: the user's
     /// tables, events, sagas, timers and effects. Empty on PostgreSQL, where row-level security
     /// would hide a part of it.
@@ -19,7 +20,7 @@ impl Conn<'_> {
         const TABLES: &str = "select name from sqlite_master where type = 'table' \
              and name not like 'sqlite\\_%' escape '\\'";
         let mut contents = BTreeMap::new();
-        let Conn::Sqlite(conn) = self else { return Ok(contents) };
+        let Conn::Sqlite(conn) = &mut self.0 else { return Ok(contents) };
         for table in sqlx::query(TABLES).fetch_all(&mut **conn).await? {
             let table: String = table.try_get(0)?;
             if table.starts_with("chapar") && !OURS.contains(&table.as_str()) {

@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 
-use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
+use crate::tables::Consumers;
 use crate::value::Value;
 
 /// A subscription that was active on a topic.
@@ -20,7 +20,7 @@ pub struct TopicReader {
     pub last_seen: Timestamp,
 }
 
-impl Conn<'_> {
+impl Consumers<'_> {
     /// Records that a subscription is active on its topics now.
     pub async fn note_reader(
         &mut self,
@@ -38,7 +38,7 @@ impl Conn<'_> {
         let mut topics: Vec<&String> = topics.iter().collect();
         topics.sort();
         for topic in topics {
-            self.run(&NOTE, vec![topic.into(), subscription.into(), service.into()]).await?;
+            self.0.run(&NOTE, vec![topic.into(), subscription.into(), service.into()]).await?;
         }
         Ok(())
     }
@@ -49,7 +49,7 @@ impl Conn<'_> {
             "select subscription, service, first_seen, last_seen from chapar.topic_readers \
              where topic = $1 order by subscription",
         );
-        let rows = self.query(&READERS, vec![topic.into()]).await?;
+        let rows = self.0.query(&READERS, vec![topic.into()]).await?;
         let reader = |row: &crate::value::Row| {
             Ok(TopicReader {
                 subscription: row.get(0)?,
@@ -65,7 +65,7 @@ impl Conn<'_> {
     pub async fn forget_readers(&mut self, topic: &str) -> Result<(), StoreError> {
         static FORGET: Statement =
             Statement::new("delete from chapar.topic_readers where topic = $1");
-        self.run(&FORGET, vec![topic.into()]).await?;
+        self.0.run(&FORGET, vec![topic.into()]).await?;
         Ok(())
     }
 
@@ -77,6 +77,6 @@ impl Conn<'_> {
              values ($1, $2, clock_timestamp()) on conflict do nothing",
         );
         let args: Vec<Value> = vec![topic.into(), service.into()];
-        Ok(self.run(&RECORD, args).await? > 0)
+        Ok(self.0.run(&RECORD, args).await? > 0)
     }
 }

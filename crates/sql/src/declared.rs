@@ -2,9 +2,9 @@
 
 use jiff::Timestamp;
 
-use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
+use crate::tables::{Consumers, Timers};
 
 /// A consumer as its program declares it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,9 +28,9 @@ pub struct DeclaredTimer {
     pub does: String,
 }
 
-impl Conn<'_> {
+impl Consumers<'_> {
     /// Stores a consumer's declaration.
-    pub async fn declare_consumer(
+    pub async fn declare(
         &mut self,
         consumer: &str,
         service: &str,
@@ -43,12 +43,12 @@ impl Conn<'_> {
              declared_at = excluded.declared_at",
         );
         let args = vec![consumer.into(), service.into(), append_only.into()];
-        self.run(&DECLARE, args).await?;
+        self.0.run(&DECLARE, args).await?;
         Ok(())
     }
 
     /// A consumer's declaration, if it ever ran.
-    pub async fn declared_consumer(
+    pub async fn declared(
         &mut self,
         consumer: &str,
     ) -> Result<Option<DeclaredConsumer>, StoreError> {
@@ -56,7 +56,7 @@ impl Conn<'_> {
             "select consumer, service, append_only, declared_at from chapar.consumers \
              where consumer = $1",
         );
-        let rows = self.query(&DECLARED, vec![consumer.into()]).await?;
+        let rows = self.0.query(&DECLARED, vec![consumer.into()]).await?;
         let declared = |row: &crate::Row| {
             Ok(DeclaredConsumer {
                 consumer: row.get(0)?,
@@ -68,8 +68,36 @@ impl Conn<'_> {
         rows.first().map(declared).transpose()
     }
 
+    /// The topics that a consumer last read.
+    pub async fn topics_of(&mut self, consumer: &str) -> Result<Vec<String>, StoreError> {
+        static TOPICS: Statement = Statement::new(
+            "select topic from chapar.topic_readers where subscription = $1 order by topic",
+        );
+        let rows = self.0.query(&TOPICS, vec![consumer.into()]).await?;
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
+    /// When a consumer was first active.
+    pub async fn first_seen(&mut self, consumer: &str) -> Result<Option<Timestamp>, StoreError> {
+        static FIRST: Statement = Statement::new(
+            "select min(first_seen) from chapar.topic_readers where subscription = $1",
+        );
+        let rows = self.0.query(&FIRST, vec![consumer.into()]).await?;
+        rows.first().map_or(Ok(None), |row| row.get(0))
+    }
+
+    /// The topics that are read by any consumer.
+    pub async fn topics_read(&mut self) -> Result<Vec<String>, StoreError> {
+        static TOPICS: Statement =
+            Statement::new("select distinct topic from chapar.topic_readers order by topic");
+        let rows = self.0.query(&TOPICS, vec![]).await?;
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+}
+
+impl Timers<'_> {
     /// Stores which timers a program handles.
-    pub async fn declare_timers(&mut self, timers: &[DeclaredTimer]) -> Result<(), StoreError> {
+    pub async fn declare(&mut self, timers: &[DeclaredTimer]) -> Result<(), StoreError> {
         static DECLARE: Statement = Statement::new(
             "insert into chapar.saga_timers (saga, name, service, does, declared_at) \
              values ($1, $2, $3, $4, clock_timestamp()) on conflict (saga, name) do update \
@@ -79,17 +107,17 @@ impl Conn<'_> {
         for timer in timers {
             let DeclaredTimer { saga, name, service, does } = timer;
             let args = vec![saga.into(), name.into(), service.into(), does.into()];
-            self.run(&DECLARE, args).await?;
+            self.0.run(&DECLARE, args).await?;
         }
         Ok(())
     }
 
     /// The timers of a saga that programs handle.
-    pub async fn declared_timers(&mut self, saga: &str) -> Result<Vec<DeclaredTimer>, StoreError> {
+    pub async fn declared(&mut self, saga: &str) -> Result<Vec<DeclaredTimer>, StoreError> {
         static DECLARED: Statement = Statement::new(
             "select saga, name, service, does from chapar.saga_timers where saga = $1 order by name",
         );
-        let rows = self.query(&DECLARED, vec![saga.into()]).await?;
+        let rows = self.0.query(&DECLARED, vec![saga.into()]).await?;
         let timer = |row: &crate::Row| {
             Ok(DeclaredTimer {
                 saga: row.get(0)?,
@@ -99,31 +127,5 @@ impl Conn<'_> {
             })
         };
         rows.iter().map(timer).collect()
-    }
-
-    /// The topics that a consumer last read.
-    pub async fn topics_of(&mut self, consumer: &str) -> Result<Vec<String>, StoreError> {
-        static TOPICS: Statement = Statement::new(
-            "select topic from chapar.topic_readers where subscription = $1 order by topic",
-        );
-        let rows = self.query(&TOPICS, vec![consumer.into()]).await?;
-        rows.iter().map(|row| row.get(0)).collect()
-    }
-
-    /// When a consumer was first active.
-    pub async fn first_seen(&mut self, consumer: &str) -> Result<Option<Timestamp>, StoreError> {
-        static FIRST: Statement = Statement::new(
-            "select min(first_seen) from chapar.topic_readers where subscription = $1",
-        );
-        let rows = self.query(&FIRST, vec![consumer.into()]).await?;
-        rows.first().map_or(Ok(None), |row| row.get(0))
-    }
-
-    /// The topics that are read by any consumer.
-    pub async fn topics_read(&mut self) -> Result<Vec<String>, StoreError> {
-        static TOPICS: Statement =
-            Statement::new("select distinct topic from chapar.topic_readers order by topic");
-        let rows = self.query(&TOPICS, vec![]).await?;
-        rows.iter().map(|row| row.get(0)).collect()
     }
 }

@@ -24,18 +24,74 @@ pub enum StoreError {
     /// An idempotency key was reused for another payload.
     #[error("{0}")]
     IdempotencyConflict(String),
+    /// A part of an event is too long to be stored and published.
+    #[error("{0}")]
+    TooLong(String),
     /// A unique key, a foreign key or a check was violated.
     #[error("a constraint of the database was violated: {0}")]
     Constraint(#[source] sqlx::Error),
+    /// The database crashed, failed over or was restored since a position was read from it.
+    #[error(
+        "the position is not valid any more: the database crashed, failed over or was restored since"
+    )]
+    AnotherLife,
+    /// The cursors of the outbox belong to another cluster.
+    #[error(
+        "{0}: the relay's cursors hold transaction ids of another cluster, and with them new events \
+         would never be published. If this database was restored from a dump, or copied by logical \
+         replication, run `chapar outbox rebase`; after pg_upgrade, which keeps transaction ids, run \
+         `chapar outbox rebase --ids-kept`"
+    )]
+    Moved(String),
+    /// The outbox's sequence gives numbers to sessions in advance.
+    #[error(
+        "the sequence chapar.outbox_seq has a cache of {0}: sessions take numbers in advance, so \
+         that later events get lower numbers and the relay misses them; run \
+         `alter sequence chapar.outbox_seq cache 1` and restart the services"
+    )]
+    CachedSequence(i64),
     /// The transaction has no tenant.
     #[error("no tenant is set for this transaction; begin it with a tenant")]
     TenantUnset,
+    /// The event is of another tenant than the transaction.
+    #[error("{0}; set the tenant of the event, in a transaction of its own")]
+    WrongTenant(String),
+    /// An object in Chapar's schemas that Chapar did not make.
+    #[error(
+        "{object} {why}: only what migrations make may be in the schemas chapar and \
+         chapar_migrations; drop it or move it elsewhere, then migrate again"
+    )]
+    ForeignObject {
+        /// Its kind and name.
+        object: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The engine would not see the rows of all tenants.
     #[error(
         "the engine role of this login does not see the rows of all tenants: {0}; \
          run `grant chapar_app, chapar_engine to <login>` as an administrator"
     )]
     EngineRole(String),
+    /// The login lacks rights on our tables or roles.
+    #[error(
+        "{said}: this login lacks rights; run as an administrator: \
+         grant chapar_app, chapar_engine to {login};"
+    )]
+    Rights {
+        /// What PostgreSQL said.
+        said: String,
+        /// The login, quoted for SQL.
+        login: String,
+    },
+    /// PostgreSQL refused a migration, and it is known what to do.
+    #[error("the migration was refused: {said}; {hint}")]
+    Hinted {
+        /// What PostgreSQL said.
+        said: String,
+        /// What to do.
+        hint: String,
+    },
     /// A pooler in transaction mode: session settings, locks and prepared statements would be lost.
     #[error(
         "the URL leads to a pooler in transaction mode; \
@@ -83,6 +139,25 @@ impl StoreError {
     pub fn is_retryable(&self) -> bool {
         matches!(self, StoreError::Unavailable(_))
     }
+
+    /// Whether the database refused the data itself, so that the same data never succeeds. All
+    /// other errors are troubles of the database, which say nothing about the data.
+    pub fn is_of_data(&self) -> bool {
+        match self {
+            StoreError::Constraint(_) | StoreError::TooLong(_) => true,
+            StoreError::Database(sqlx::Error::Encode(_)) => true,
+            StoreError::Database(sqlx::Error::Database(error)) => {
+                let code = error.code().unwrap_or_default();
+                match code.len() {
+                    // Data exceptions, violated constraints, and limits of size.
+                    5 => ["22", "23", "54"].iter().any(|class| code.starts_with(class)),
+                    // SQLite's TOOBIG, CONSTRAINT, MISMATCH and RANGE.
+                    _ => code.parse::<i32>().is_ok_and(|n| matches!(n & 0xff, 18 | 19 | 20 | 25)),
+                }
+            }
+            _ => false,
+        }
+    }
 }
 
 impl From<sqlx::Error> for StoreError {
@@ -98,6 +173,9 @@ impl From<sqlx::Error> for StoreError {
                     StoreError::IdempotencyConflict(database.message().to_owned())
                 }
                 Class::Tenant => StoreError::TenantUnset,
+                Class::OtherTenant => StoreError::WrongTenant(database.message().to_owned()),
+                Class::Life => StoreError::AnotherLife,
+                Class::Size => StoreError::TooLong(database.message().to_owned()),
                 Class::Constraint => StoreError::Constraint(error),
                 Class::Other => StoreError::Database(error),
             },
@@ -108,8 +186,11 @@ impl From<sqlx::Error> for StoreError {
 
 enum Class {
     Busy,
+    OtherTenant,
     Idempotency,
     Tenant,
+    Life,
+    Size,
     Constraint,
     Other,
 }
@@ -119,12 +200,25 @@ fn classify(error: &dyn DatabaseError) -> Class {
     match code.as_ref() {
         "CHP01" => Class::Idempotency,
         "CHP02" => Class::Tenant,
-        // Serialization failure, deadlock, lock timeout, shutdown, too many connections.
-        "40001" | "40P01" | "55P03" | "57P01" | "57P02" | "57P03" | "53300" => Class::Busy,
-        code if code.starts_with("08") => Class::Busy,
-        // SQLite's BUSY and LOCKED, with extended codes above the low byte. PostgreSQL's codes have
-        // five characters, and some of them are numeric too.
-        code if code.len() < 5 && code.parse::<i32>().is_ok_and(|n| matches!(n & 0xff, 5 | 6)) => {
+        "CHP04" => Class::Size,
+        "CHP06" => Class::OtherTenant,
+        "CHP05" => Class::Life,
+        // A read-only spell, a session that was ended for being idle, a lock timeout.
+        "25006" | "25P03" | "55P03" => Class::Busy,
+        // The connection; serialization failures and deadlocks; resources such as memory, disk and
+        // connections; cancelled statements and shutdowns; errors of the system below.
+        code if code.len() == 5
+            && ["08", "40", "53", "57", "58"].iter().any(|class| code.starts_with(class)) =>
+        {
+            Class::Busy
+        }
+        // SQLite's BUSY, LOCKED, NOMEM, READONLY, IOERR, FULL and CANTOPEN, with extended codes
+        // above the low byte. PostgreSQL's codes have five characters, and some are numeric too.
+        code if code.len() < 5
+            && code
+                .parse::<i32>()
+                .is_ok_and(|n| matches!(n & 0xff, 5 | 6 | 7 | 8 | 10 | 13 | 14)) =>
+        {
             Class::Busy
         }
         _ if error.is_unique_violation()

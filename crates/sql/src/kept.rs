@@ -4,10 +4,10 @@ use bytes::Bytes;
 use chapar_core::Headers;
 use jiff::Timestamp;
 
-use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::outbox::from_json_pairs;
 use crate::statement::Statement;
+use crate::tables::OutboxRows;
 use crate::value::Row;
 
 /// An event that is kept in the log or in the outbox.
@@ -65,14 +65,14 @@ pub struct AppendedEvent {
     pub body: Bytes,
 }
 
-impl Conn<'_> {
+impl OutboxRows<'_> {
     /// The sealed events of the outbox after a position, where one process writes and none relays.
     pub async fn appended_after(&mut self, seq: i64) -> Result<Vec<AppendedEvent>, StoreError> {
         static AFTER: Statement = Statement::new(
             "select seq, topic, ordering_key, headers, body from chapar.outbox \
              where sealed and seq > $1 order by seq",
         );
-        let rows = self.query(&AFTER, vec![seq.into()]).await?;
+        let rows = self.0.query(&AFTER, vec![seq.into()]).await?;
         let event = |row: &Row| {
             Ok(AppendedEvent {
                 seq: row.get(0)?,
@@ -87,7 +87,7 @@ impl Conn<'_> {
 
     /// The next events of some topics since some time, at most `limit`; the returned cursor
     /// continues the walk. An event that is both in the log and in the outbox is returned once.
-    pub async fn kept_events(
+    pub async fn kept(
         &mut self,
         topics: &[String],
         since: Timestamp,
@@ -116,7 +116,7 @@ impl Conn<'_> {
                     offset.into(),
                     limit.into(),
                 ];
-                let rows = self.query(&LOG, args).await?;
+                let rows = self.0.query(&LOG, args).await?;
                 let next = match rows.last() {
                     Some(last) if more(&rows) => Stretch::Log(last.get(3)?, last.get(4)?),
                     _ => Stretch::Outbox(-1),
@@ -126,7 +126,7 @@ impl Conn<'_> {
             }
             Stretch::Outbox(after) => {
                 let args = vec![topics.to_vec().into(), since.into(), after.into(), limit.into()];
-                let rows = self.query(&OUTBOX, args).await?;
+                let rows = self.0.query(&OUTBOX, args).await?;
                 let next = match rows.last() {
                     Some(last) if more(&rows) => Stretch::Outbox(last.get(3)?),
                     _ => Stretch::End,

@@ -27,6 +27,7 @@ mod log;
 mod migrate;
 mod outbox;
 mod projection;
+mod rules;
 mod saga;
 mod secure;
 mod seek;
@@ -34,6 +35,7 @@ mod statement;
 mod store;
 mod story;
 mod survey;
+mod tables;
 mod value;
 
 pub use append::{Append, Appended};
@@ -42,22 +44,32 @@ pub use broker::Subscribed;
 pub use conn::{Conn, Tx};
 pub use cutover::TopicReader;
 pub use deadletter::{
-    DeadLetter, EditedLetter, LetterCount, LetterCursor, LetterFailure, LetterFilter, LetterGroup,
-    NewDeadLetter, Parked, ReplayRun,
+    AppliedEdit, DeadLetter, Deferral, EditedLetter, LetterCount, LetterCursor, LetterFailure,
+    LetterFilter, LetterGroup, NewDeadLetter, Parked, ReplayRun,
 };
 pub use declared::{DeclaredConsumer, DeclaredTimer};
-pub use effect::{DueEffect, NewEffect};
+pub use effect::{DueEffect, EffectCard, NewEffect, Unrecorded};
 pub use error::StoreError;
-pub use inbox::{Arrival, ConsumerCard, InboxFloor, InboxHole, InboxMark, StashedArrival};
+pub use inbox::{
+    Arrival, ConsumerCard, Hold, InboxFacts, InboxFloor, InboxHole, InboxMark, MarkPlace, Pause,
+    Paused, StashedArrival,
+};
 pub use kept::{AppendedEvent, KeptCursor, KeptEvent};
 pub use log::SqlTransport;
 pub use migrate::{Migration, SchemaStatus};
-pub use outbox::{Keep, Kept, ParkedRow, RelayCard, RepublishRequest, SqlOutbox};
+pub use outbox::{
+    Keep, Kept, ParkedRow, QuarantineFilter, Rebased, RelayCard, RepublishRequest, SqlOutbox,
+};
 pub use projection::{Doc, ProjectionCard, ProjectionMark, SNAPSHOT};
+pub use rules::{KnownSubject, write_rules};
 pub use saga::{DueTimer, HistoryEntry, SagaCard, SagaRow, SagaSummary};
 pub use seek::{Scope, Stretch, StretchCount};
 pub use statement::Statement;
 pub use store::{Backend, Nudges, Store, StoreOptions};
-pub use story::{Boxed, EffectCard, OutboxFailure, Reception, StoryEvent};
-pub use survey::{ConsumerCount, OutboxLag, Survey, Verdict};
+pub use story::{Boxed, OutboxFailure, Reception, StoryEvent};
+pub use survey::{Census, ConsumerCount, OutboxLag, Survey};
+pub use tables::{
+    AuditLog, Consumers, Effects, Inbox, Letters, LogCursors, OutboxRows, Projections, Sagas,
+    Stash, Story, Surveys, Tables, Timers,
+};
 pub use value::{FromCell, FromRow, Param, Row, Value};

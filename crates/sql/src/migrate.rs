@@ -7,6 +7,7 @@ use crate::conn::{Conn, Tx};
 use crate::error::StoreError;
 use crate::statement::Statement;
 use crate::store::{Backend, Store};
+use crate::tables::Tables;
 
 /// One migration: numbered, forward only, never edited after its release.
 #[derive(Debug, Clone)]
@@ -40,7 +41,8 @@ impl Migration {
     pub fn protect<'a>(mut self, tables: impl IntoIterator<Item = &'a str>) -> Self {
         let mut sql = self.postgres.trim_end().trim_end_matches(';').to_owned();
         for table in tables {
-            sql.push_str(&format!(";\ncall chapar.protect('{}')", table.replace('\'', "''")));
+            let table = table.replace('\'', "''");
+            sql.push_str(&format!(";\ncall chapar.protect('{table}'::pg_catalog.regclass)"));
         }
         self.postgres = sql.into();
         self
@@ -58,12 +60,72 @@ pub struct SchemaStatus {
 
 const OWNER: &str = "chapar";
 
+/// Creates the roles and the schemas.
+const ROLES: &str = include_str!("../migrations/postgres/roles.sql");
+
+/// Becomes the owner of everything in our schemas.
+const AS_OWNER: &str = "set local role chapar_owner; set local search_path = pg_catalog, pg_temp";
+
+/// Objects that depend directly on a schema.
+macro_rules! objects {
+    ($schemas:literal) => {
+        concat!(
+            "pg_depend d cross join lateral pg_identify_object(d.classid, d.objid, 0) i \
+             where d.refclassid = 'pg_namespace'::regclass and d.deptype = 'n' and d.refobjid in \
+             (select n.oid from pg_namespace n where n.nspname in (",
+            $schemas,
+            "))"
+        )
+    };
+}
+
+/// Objects in our schemas that are not the owner's: a function there could run with the rights of the
+/// login that migrates.
+const OWNED_BY_OTHERS: &str = concat!(
+    "select 'schema ' || n.nspname, 'is owned by ' || pg_get_userbyid(n.nspowner) \
+     from pg_namespace n where n.nspname in ('chapar', 'chapar_migrations') \
+     and n.nspowner <> 'chapar_owner'::regrole \
+     union all select i.type || ' ' || i.identity, 'is owned by ' || coalesce( \
+         (select pg_get_userbyid(s.refobjid) from pg_shdepend s where s.classid = d.classid \
+          and s.objid = d.objid and s.deptype = 'o' and s.dbid = \
+          (select b.oid from pg_database b where b.datname = current_database())), 'a superuser') \
+     from ",
+    objects!("'chapar', 'chapar_migrations'"),
+    " and not exists (select from pg_shdepend s where s.classid = d.classid and s.objid = d.objid \
+      and s.deptype = 'o' and s.refobjid = 'chapar_owner'::regrole and s.dbid = \
+      (select b.oid from pg_database b where b.datname = current_database())) limit 1"
+);
+
+/// Objects in our schema that no migration made, save the partitions of the outbox.
+const NOT_MADE: &str = concat!(
+    "select i.type || ' ' || i.identity, 'was made by no migration' from ",
+    objects!("'chapar'"),
+    " and not exists (select from chapar_migrations.objects o \
+      where o.identity = i.type || ' ' || i.identity) \
+      and not (d.classid = 'pg_class'::regclass and exists (select from pg_inherits h \
+      where h.inhrelid = d.objid and h.inhparent in \
+      (to_regclass('chapar.outbox'), to_regclass('chapar.outbox_held')))) limit 1"
+);
+
+/// Remembers what lies in our schema.
+const MADE: &str = concat!(
+    "insert into chapar_migrations.objects (identity) select i.type || ' ' || i.identity from ",
+    objects!("'chapar'"),
+    " on conflict do nothing"
+);
+
 fn own() -> Vec<Migration> {
     vec![
         Migration {
             version: 1,
             name: "road",
-            postgres: include_str!("../migrations/postgres/0001_road.sql").into(),
+            postgres: concat!(
+                include_str!("../migrations/postgres/0001_road/1_tenants.sql"),
+                include_str!("../migrations/postgres/0001_road/2_outbox.sql"),
+                include_str!("../migrations/postgres/0001_road/3_consumers.sql"),
+                include_str!("../migrations/postgres/0001_road/4_append.sql"),
+            )
+            .into(),
             sqlite: include_str!("../migrations/sqlite/0001_road.sql").into(),
             additive: false,
         },
@@ -120,7 +182,11 @@ impl Store {
     pub async fn migration_plan(&self) -> Result<Vec<(i64, &'static str, String)>, StoreError> {
         let pending = self.schema_status().await?.pending;
         let wanted = own().into_iter().filter(|m| pending.iter().any(|(v, _)| *v == m.version));
-        Ok(wanted.map(|m| (m.version, m.name, text(&m, self.backend()).to_owned())).collect())
+        let sql = |m: &Migration| match (self.backend(), m.version) {
+            (Backend::Postgres, 1) => format!("{ROLES}\n{AS_OWNER};\n{}", text(m, self.backend())),
+            _ => text(m, self.backend()).to_owned(),
+        };
+        Ok(wanted.map(|m| (m.version, m.name, sql(&m))).collect())
     }
 
     /// Applies the pending migrations of a system's tables, with the same checks as Chapar's own.
@@ -138,7 +204,21 @@ impl Store {
             if applied.iter().any(|row| row.version == migration.version) {
                 continue;
             }
-            run(&mut tx, text(migration, self.backend())).await?;
+            match (self.backend(), owner) {
+                (Backend::Postgres, OWNER) => {
+                    run(&mut tx, text(migration, self.backend())).await?;
+                    tx.execute(MADE, vec![]).await?;
+                }
+                (Backend::Postgres, _) => {
+                    // A system's tables belong to the login, in its own schemas.
+                    const LOGIN: &str =
+                        "set local role to default; set local search_path to default";
+                    run(&mut tx, LOGIN).await?;
+                    run(&mut tx, text(migration, self.backend())).await?;
+                    run(&mut tx, AS_OWNER).await?;
+                }
+                (Backend::Sqlite, _) => run(&mut tx, text(migration, self.backend())).await?,
+            }
             record(&mut tx, owner, migration).await?;
             tx.commit().await?;
             done.push(migration.version);
@@ -163,13 +243,14 @@ impl Store {
         let mut tx = self.begin_raw().await?;
         let exists = match self.backend() {
             Backend::Postgres => {
-                "select 1 where to_regclass('chapar_migrations.applied') is not null"
+                "select 1 where pg_catalog.to_regclass('chapar_migrations.applied') is not null"
             }
             Backend::Sqlite => "select 1 from sqlite_master where name = 'chapar_migrations'",
         };
-        let applied = match tx.fetch(exists, vec![]).await?.is_empty() {
+        let found = tx.fetch(exists, vec![]).await.map_err(|error| self.granted(error))?;
+        let applied = match found.is_empty() {
             true => Vec::new(),
-            false => applied(&mut tx.conn(), owner).await?,
+            false => applied(&mut tx.conn(), owner).await.map_err(|error| self.granted(error))?,
         };
         tx.rollback().await?;
         check(&applied, migrations, self.backend())?;
@@ -226,18 +307,26 @@ async fn prepare(tx: &mut Tx) -> Result<(), StoreError> {
     match tx.backend() {
         Backend::Postgres => {
             // Two programs that start at once must not apply the same migration twice.
-            const LOCK: &str = "select pg_advisory_xact_lock(7526764)";
+            const LOCK: &str = "select pg_catalog.pg_advisory_xact_lock(7526764::bigint)";
             tx.execute(LOCK, vec![]).await?;
+            // No object of another schema may stand in for one that a migration means.
+            run(tx, "set local search_path = pg_catalog, pg_temp").await?;
+            run(tx, ROLES).await?;
+            refuse(tx, OWNED_BY_OTHERS).await?;
+            run(tx, AS_OWNER).await?;
             run(
                 tx,
-                "create schema if not exists chapar_migrations;
-                 create table if not exists chapar_migrations.applied (
+                "create table if not exists chapar_migrations.applied (
                      owner text not null, version bigint not null, name text not null,
                      checksum text not null, additive boolean not null,
                      applied_at timestamptz not null default clock_timestamp(),
-                     primary key (owner, version))",
+                     primary key (owner, version));
+                 create table if not exists chapar_migrations.objects (identity text primary key);
+                 grant usage on schema chapar_migrations to chapar_app, chapar_engine;
+                 grant select on chapar_migrations.applied to chapar_app, chapar_engine",
             )
-            .await
+            .await?;
+            refuse(tx, NOT_MADE).await
         }
         Backend::Sqlite => {
             run(
@@ -249,6 +338,14 @@ async fn prepare(tx: &mut Tx) -> Result<(), StoreError> {
             )
             .await
         }
+    }
+}
+
+/// Refuses the first object that a query finds in our schemas.
+async fn refuse(tx: &mut Tx, query: &'static str) -> Result<(), StoreError> {
+    match tx.fetch(query, vec![]).await?.first() {
+        Some(row) => Err(StoreError::ForeignObject { object: row.get(0)?, why: row.get(1)? }),
+        None => Ok(()),
     }
 }
 
@@ -300,8 +397,25 @@ async fn run(tx: &mut Tx, script: &str) -> Result<(), StoreError> {
             conn.execute(script).await?;
         }
         Conn::Postgres(conn) => {
-            conn.execute(script).await?;
+            conn.execute(script).await.map_err(explained)?;
         }
     }
     Ok(())
+}
+
+/// A refusal with what to do about it: PostgreSQL's hint, or the right that a new schema takes.
+fn explained(error: sqlx::Error) -> StoreError {
+    const INSUFFICIENT_PRIVILEGE: &str = "42501";
+    let sqlx::Error::Database(refused) = &error else { return error.into() };
+    let Some(refused) = refused.try_downcast_ref::<sqlx::postgres::PgDatabaseError>() else {
+        return error.into();
+    };
+    let hint = match (refused.hint(), refused.code()) {
+        (Some(hint), _) => hint.to_owned(),
+        (None, INSUFFICIENT_PRIVILEGE) => {
+            "have an administrator run: grant create on database <database> to <login>;".to_owned()
+        }
+        _ => return error.into(),
+    };
+    StoreError::Hinted { said: refused.message().to_owned(), hint }
 }

@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
+use crate::tables::Projections;
 use crate::value::{Row, Value};
 
 /// A document of a read model.
@@ -61,9 +62,9 @@ pub struct ProjectionMark {
 /// The build that holds the snapshot.
 pub const SNAPSHOT: i64 = 0;
 
-impl Conn<'_> {
+impl Projections<'_> {
     /// Registers a read model, or changes its snapshot interval.
-    pub async fn declare_projection(
+    pub async fn declare(
         &mut self,
         projection: &str,
         snapshot_every: i64,
@@ -72,7 +73,7 @@ impl Conn<'_> {
             "insert into chapar.projections (projection, snapshot_every) values ($1, $2) \
              on conflict (projection) do update set snapshot_every = excluded.snapshot_every",
         );
-        self.run(&DECLARE, vec![projection.into(), snapshot_every.into()]).await?;
+        self.0.run(&DECLARE, vec![projection.into(), snapshot_every.into()]).await?;
         Ok(())
     }
 
@@ -81,8 +82,8 @@ impl Conn<'_> {
         const POSTGRES: &str =
             "select build from chapar.projections where projection = $1 for key share";
         const SQLITE: &str = "select build from chapar_projections where projection = $1";
-        let sql = if let Conn::Postgres(_) = self { POSTGRES } else { SQLITE };
-        let rows = self.fetch(sql, vec![projection.into()]).await?;
+        let sql = if let Conn::Postgres(_) = &mut self.0 { POSTGRES } else { SQLITE };
+        let rows = self.0.fetch(sql, vec![projection.into()]).await?;
         rows.first().map(|row| row.get(0)).transpose()
     }
 
@@ -90,7 +91,7 @@ impl Conn<'_> {
     pub async fn hold_build(&mut self, projection: &str) -> Result<Option<i64>, StoreError> {
         static HOLD: Statement =
             Statement::new("select build from chapar.projections where projection = $1 for update");
-        let rows = self.query(&HOLD, vec![projection.into()]).await?;
+        let rows = self.0.query(&HOLD, vec![projection.into()]).await?;
         rows.first().map(|row| row.get(0)).transpose()
     }
 
@@ -106,7 +107,7 @@ impl Conn<'_> {
              and build = $2 and key = any($3)",
         );
         let args = vec![projection.into(), build.into(), keys.into()];
-        let rows = self.query(&DOCS, args).await?;
+        let rows = self.0.query(&DOCS, args).await?;
         rows.iter().map(doc).collect()
     }
 
@@ -134,7 +135,7 @@ impl Conn<'_> {
                 None => {
                     let args =
                         vec![projection.into(), build.into(), doc.tenant.into(), doc.key.into()];
-                    self.run(&REMOVE, args).await?;
+                    self.0.run(&REMOVE, args).await?;
                 }
             }
         }
@@ -143,7 +144,7 @@ impl Conn<'_> {
         }
         rows.sort_unstable();
         let mut args: Vec<Value> = vec![projection.into(), build.into()];
-        if let Conn::Postgres(_) = self {
+        if let Conn::Postgres(_) = &mut self.0 {
             let column = |n: usize| -> Vec<String> {
                 let pick = |row: &(String, String, String)| match n {
                     0 => row.0.clone(),
@@ -153,10 +154,10 @@ impl Conn<'_> {
                 rows.iter().map(pick).collect()
             };
             args.extend([column(0).into(), column(1).into(), column(2).into()]);
-            self.execute(POSTGRES, args).await?;
+            self.0.execute(POSTGRES, args).await?;
         } else {
             args.push(serde_json::to_string(&rows).unwrap_or_default().into());
-            self.execute(SQLITE, args).await?;
+            self.0.execute(SQLITE, args).await?;
         }
         Ok(())
     }
@@ -183,33 +184,27 @@ impl Conn<'_> {
             (mark.offset as i64).into(),
             (&mark.event_id).into(),
         ];
-        self.run(&MARK, args.clone()).await?;
-        self.run(&TAIL, args).await?;
+        self.0.run(&MARK, args.clone()).await?;
+        self.0.run(&TAIL, args).await?;
         Ok(())
     }
 
     /// How far the served build has come in each partition.
-    pub async fn projection_marks(
-        &mut self,
-        projection: &str,
-    ) -> Result<BTreeMap<u32, u64>, StoreError> {
+    pub async fn marks(&mut self, projection: &str) -> Result<BTreeMap<u32, u64>, StoreError> {
         static MARKS: Statement = Statement::new(
             "select log_partition, log_offset from chapar.projection_marks where projection = $1",
         );
-        let rows = self.query(&MARKS, vec![projection.into()]).await?;
+        let rows = self.0.query(&MARKS, vec![projection.into()]).await?;
         rows.iter().map(|row| Ok((row.get::<i64>(0)? as u32, row.get::<i64>(1)? as u64))).collect()
     }
 
     /// The events applied to the served build since its last snapshot.
-    pub async fn projection_tail(
-        &mut self,
-        projection: &str,
-    ) -> Result<Vec<ProjectionMark>, StoreError> {
+    pub async fn tail(&mut self, projection: &str) -> Result<Vec<ProjectionMark>, StoreError> {
         static TAIL: Statement = Statement::new(
             "select log_partition, log_offset, event_id from chapar.projection_tail \
              where projection = $1 order by log_partition, log_offset",
         );
-        let rows = self.query(&TAIL, vec![projection.into()]).await?;
+        let rows = self.0.query(&TAIL, vec![projection.into()]).await?;
         let mark = |row: &Row| {
             Ok(ProjectionMark {
                 partition: row.get::<i64>(0)? as u32,
@@ -221,10 +216,10 @@ impl Conn<'_> {
     }
 
     /// How many events were applied to the served build since its last snapshot.
-    pub async fn projection_tail_length(&mut self, projection: &str) -> Result<i64, StoreError> {
+    pub async fn tail_length(&mut self, projection: &str) -> Result<i64, StoreError> {
         static LENGTH: Statement =
             Statement::new("select count(*) from chapar.projection_tail where projection = $1");
-        let rows = self.query(&LENGTH, vec![projection.into()]).await?;
+        let rows = self.0.query(&LENGTH, vec![projection.into()]).await?;
         rows.first().map_or(Ok(0), |row| row.get(0))
     }
 
@@ -240,8 +235,8 @@ impl Conn<'_> {
              docs = excluded.docs, taken_at = excluded.taken_at",
         );
         let Some(build) = self.hold_build(projection).await? else { return Ok(()) };
-        let events = self.projection_tail_length(projection).await?;
-        let marks = serde_json::to_string(&self.projection_marks(projection).await?);
+        let events = self.tail_length(projection).await?;
+        let marks = serde_json::to_string(&self.marks(projection).await?);
         self.drop_build(projection, SNAPSHOT).await?;
         let docs = self.copy_build(projection, build, SNAPSHOT).await?;
         let args = vec![
@@ -250,8 +245,8 @@ impl Conn<'_> {
             marks.unwrap_or_default().into(),
             (docs as i64).into(),
         ];
-        self.run(&SNAPSHOT_ROW, args).await?;
-        self.run(&FORGET, vec![projection.into()]).await?;
+        self.0.run(&SNAPSHOT_ROW, args).await?;
+        self.0.run(&FORGET, vec![projection.into()]).await?;
         Ok(())
     }
 
@@ -262,7 +257,7 @@ impl Conn<'_> {
     ) -> Result<Option<BTreeMap<u32, u64>>, StoreError> {
         static MARKS: Statement =
             Statement::new("select marks from chapar.projection_snapshots where projection = $1");
-        let rows = self.query(&MARKS, vec![projection.into()]).await?;
+        let rows = self.0.query(&MARKS, vec![projection.into()]).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         Ok(serde_json::from_str(&row.get::<String>(0)?).ok())
     }
@@ -279,7 +274,7 @@ impl Conn<'_> {
              select projection, $3, tenant, key, doc from chapar.projection_rows \
              where projection = $1 and build = $2",
         );
-        self.run(&COPY, vec![projection.into(), from.into(), to.into()]).await
+        self.0.run(&COPY, vec![projection.into(), from.into(), to.into()]).await
     }
 
     /// Removes a build.
@@ -287,7 +282,7 @@ impl Conn<'_> {
         static DROP: Statement = Statement::new(
             "delete from chapar.projection_rows where projection = $1 and build = $2",
         );
-        self.run(&DROP, vec![projection.into(), build.into()]).await?;
+        self.0.run(&DROP, vec![projection.into(), build.into()]).await?;
         Ok(())
     }
 
@@ -295,7 +290,7 @@ impl Conn<'_> {
     pub async fn serve_build(&mut self, projection: &str, build: i64) -> Result<(), StoreError> {
         static SERVE: Statement =
             Statement::new("update chapar.projections set build = $2 where projection = $1");
-        self.run(&SERVE, vec![projection.into(), build.into()]).await?;
+        self.0.run(&SERVE, vec![projection.into(), build.into()]).await?;
         Ok(())
     }
 
@@ -314,7 +309,7 @@ impl Conn<'_> {
                  (select tenant, key, doc from chapar.projection_rows where projection = $1 and build = $3 \
                   except select tenant, key, doc from chapar.projection_rows where projection = $1 and build = $2) b) d",
         );
-        let rows = self.query(&DIFFER, vec![projection.into(), one.into(), other.into()]).await?;
+        let rows = self.0.query(&DIFFER, vec![projection.into(), one.into(), other.into()]).await?;
         rows.first().map_or(Ok(0), |row| row.get(0))
     }
 
@@ -328,7 +323,7 @@ impl Conn<'_> {
             "select event_id from chapar.inbox where consumer = $1 and event_id = any($2) \
              and result not in ('reapply', 'late', 'skipped', 'repeated')",
         );
-        let rows = self.query(&HELD, vec![projection.into(), events.into()]).await?;
+        let rows = self.0.query(&HELD, vec![projection.into(), events.into()]).await?;
         rows.iter().map(|row| row.get(0)).collect()
     }
 
@@ -336,7 +331,7 @@ impl Conn<'_> {
     pub async fn applied_count(&mut self, consumer: &str) -> Result<i64, StoreError> {
         static COUNT: Statement =
             Statement::new("select count(*) from chapar.inbox where consumer = $1");
-        let rows = self.query(&COUNT, vec![consumer.into()]).await?;
+        let rows = self.0.query(&COUNT, vec![consumer.into()]).await?;
         rows.first().map_or(Ok(0), |row| row.get(0))
     }
 
@@ -355,7 +350,7 @@ impl Conn<'_> {
              where projection = $1 and wanted is null",
         );
         let args = vec![projection.into(), wanted.into(), actor.into(), reason.into()];
-        Ok(self.run(&ASK, args).await? == 1)
+        Ok(self.0.run(&ASK, args).await? == 1)
     }
 
     /// Withdraws a request that no process has taken up; false if one has.
@@ -364,7 +359,7 @@ impl Conn<'_> {
             "update chapar.projections set wanted = null where projection = $1 and owner is null \
              and wanted is not null",
         );
-        Ok(self.run(&WITHDRAW, vec![projection.into()]).await? == 1)
+        Ok(self.0.run(&WITHDRAW, vec![projection.into()]).await? == 1)
     }
 
     /// Takes up a request, unless a live process already has; returns what it is.
@@ -381,7 +376,7 @@ impl Conn<'_> {
              and (alive_until is null or alive_until < $3) returning wanted",
         );
         let args = vec![projection.into(), owner.into(), now.into(), until.into()];
-        let rows = self.query(&TAKE, args).await?;
+        let rows = self.0.query(&TAKE, args).await?;
         rows.first().map(|row| row.get(0)).transpose()
     }
 
@@ -399,7 +394,7 @@ impl Conn<'_> {
              where projection = $1 and owner = $2 and wanted is not null",
         );
         let args = vec![projection.into(), owner.into(), done.into(), total.into(), until.into()];
-        Ok(self.run(&PROGRESS, args).await? == 1)
+        Ok(self.0.run(&PROGRESS, args).await? == 1)
     }
 
     /// Records how a build ended.
@@ -423,7 +418,7 @@ impl Conn<'_> {
             micros.into(),
             differences.into(),
         ];
-        self.run(&FINISH, args).await?;
+        self.0.run(&FINISH, args).await?;
         Ok(())
     }
 
@@ -437,12 +432,12 @@ impl Conn<'_> {
         static READ: Statement = Statement::new(
             "select doc from chapar.read_models where projection = $1 and tenant = $2 and key = $3",
         );
-        let rows = self.query(&READ, vec![projection.into(), tenant.into(), key.into()]).await?;
+        let rows = self.0.query(&READ, vec![projection.into(), tenant.into(), key.into()]).await?;
         rows.first().map(|row| row.get(0)).transpose()
     }
 
     /// The read models of a store.
-    pub async fn projections(&mut self) -> Result<Vec<ProjectionCard>, StoreError> {
+    pub async fn list(&mut self) -> Result<Vec<ProjectionCard>, StoreError> {
         static CARDS: Statement = Statement::new(
             "select p.projection, p.build, p.snapshot_every, \
              (select count(*) from chapar.projection_rows r where r.projection = p.projection and r.build = p.build), \
@@ -455,7 +450,7 @@ impl Conn<'_> {
              from chapar.projections p left join chapar.projection_snapshots s on s.projection = p.projection \
              order by p.projection",
         );
-        let rows = self.query(&CARDS, vec![]).await?;
+        let rows = self.0.query(&CARDS, vec![]).await?;
         let card = |row: &Row| {
             Ok(ProjectionCard {
                 projection: row.get(0)?,

@@ -1,8 +1,8 @@
 use jiff::Timestamp;
 
-use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
+use crate::tables::{Sagas, Timers};
 use crate::value::Row;
 
 /// A saga as stored.
@@ -84,9 +84,9 @@ pub struct DueTimer {
     pub attempts: i64,
 }
 
-impl Conn<'_> {
+impl Sagas<'_> {
     /// Inserts a new saga; false if one of this key exists.
-    pub async fn insert_saga(&mut self, saga: &SagaRow) -> Result<bool, StoreError> {
+    pub async fn insert(&mut self, saga: &SagaRow) -> Result<bool, StoreError> {
         static INSERT: Statement = Statement::new(
             "insert into chapar.sagas (saga, key, tenant, definition, state, data, compensations, timers, \
              version, correlation_id, outcome, started_at, updated_at) values ($1, $2, $3, $4, $5, $6, \
@@ -105,24 +105,26 @@ impl Conn<'_> {
             (&saga.correlation_id).into(),
             saga.outcome.as_deref().into(),
         ];
-        Ok(self.run(&INSERT, args).await? == 1)
+        Ok(self.0.run(&INSERT, args).await? == 1)
     }
 
     /// Reads a saga and locks it until the transaction ends. Whether there are stashed events is
     /// read for one consumer, since each applies its own.
-    pub async fn load_saga(
+    pub async fn load(
         &mut self,
         saga: &str,
         key: &str,
+        tenant: &str,
         consumer: &str,
     ) -> Result<Option<SagaRow>, StoreError> {
         static LOAD: Statement = Statement::new(
             "select saga, key, tenant, definition, state, data, compensations, timers, version, \
              correlation_id, outcome, exists (select 1 from chapar.saga_stash t \
-             where t.saga = s.saga and t.key = s.key and t.consumer = $3) \
-             from chapar.sagas s where saga = $1 and key = $2 for update",
+             where t.saga = s.saga and t.key = s.key and t.tenant = s.tenant and t.consumer = $4) \
+             from chapar.sagas s where saga = $1 and key = $2 and tenant = $3 for update",
         );
-        let rows = self.query(&LOAD, vec![saga.into(), key.into(), consumer.into()]).await?;
+        let args = vec![saga.into(), key.into(), tenant.into(), consumer.into()];
+        let rows = self.0.query(&LOAD, args).await?;
         let Some(row) = rows.first() else { return Ok(None) };
         Ok(Some(SagaRow {
             saga: row.get(0)?,
@@ -141,11 +143,11 @@ impl Conn<'_> {
     }
 
     /// Updates a saga whose version was `saga.version - 1`; false if it was not.
-    pub async fn update_saga(&mut self, saga: &SagaRow) -> Result<bool, StoreError> {
+    pub async fn update(&mut self, saga: &SagaRow) -> Result<bool, StoreError> {
         static UPDATE: Statement = Statement::new(
             "update chapar.sagas set state = $3, data = $4, compensations = $5, version = $6, \
              outcome = $7, timers = $8, updated_at = clock_timestamp() \
-             where saga = $1 and key = $2 and version = $6 - 1",
+             where saga = $1 and key = $2 and tenant = $9 and version = $6 - 1",
         );
         let args = vec![
             (&saga.saga).into(),
@@ -156,8 +158,9 @@ impl Conn<'_> {
             saga.version.into(),
             saga.outcome.as_deref().into(),
             (&saga.timers).into(),
+            (&saga.tenant).into(),
         ];
-        Ok(self.run(&UPDATE, args).await? == 1)
+        Ok(self.0.run(&UPDATE, args).await? == 1)
     }
 
     /// Adds a transition to a saga's history.
@@ -182,21 +185,22 @@ impl Conn<'_> {
             entry.event_id.as_deref().into(),
             (&entry.note).into(),
         ];
-        self.run(&ADD, args).await?;
+        self.0.run(&ADD, args).await?;
         Ok(())
     }
 
     /// The history of a saga, oldest first.
-    pub async fn saga_history(
+    pub async fn history(
         &mut self,
         saga: &str,
         key: &str,
+        tenant: &str,
     ) -> Result<Vec<HistoryEntry>, StoreError> {
         static READ: Statement = Statement::new(
             "select version, at, from_state, to_state, cause, event_id, note \
-             from chapar.saga_history where saga = $1 and key = $2 order by version",
+             from chapar.saga_history where saga = $1 and key = $2 and tenant = $3 order by version",
         );
-        let rows = self.query(&READ, vec![saga.into(), key.into()]).await?;
+        let rows = self.0.query(&READ, vec![saga.into(), key.into(), tenant.into()]).await?;
         rows.iter()
             .map(|row| {
                 Ok(HistoryEntry {
@@ -213,12 +217,12 @@ impl Conn<'_> {
     }
 
     /// How many sagas are in each state, ended and open ones separately.
-    pub async fn saga_summary(&mut self) -> Result<Vec<SagaSummary>, StoreError> {
+    pub async fn summary(&mut self) -> Result<Vec<SagaSummary>, StoreError> {
         static COUNT: Statement = Statement::new(
             "select saga, state, outcome, count(*) from chapar.sagas \
              group by saga, state, outcome order by saga, state, outcome",
         );
-        let rows = self.query(&COUNT, vec![]).await?;
+        let rows = self.0.query(&COUNT, vec![]).await?;
         rows.iter()
             .map(|row| {
                 Ok(SagaSummary {
@@ -232,60 +236,71 @@ impl Conn<'_> {
     }
 
     /// The sagas that started last, newest first.
-    pub async fn recent_sagas(&mut self, limit: i64) -> Result<Vec<SagaCard>, StoreError> {
+    pub async fn recent(&mut self, limit: i64) -> Result<Vec<SagaCard>, StoreError> {
         static RECENT: Statement = Statement::new(
             "select saga, key, tenant, definition, state, version, correlation_id, started_at, \
              updated_at, outcome from chapar.sagas order by started_at desc limit $1",
         );
-        let rows = self.query(&RECENT, vec![limit.into()]).await?;
+        let rows = self.0.query(&RECENT, vec![limit.into()]).await?;
         rows.iter().map(card).collect()
     }
 
-    /// Reads a saga without locking it.
-    pub async fn look_at_saga(
-        &mut self,
-        saga: &str,
-        key: &str,
-    ) -> Result<Option<SagaCard>, StoreError> {
-        static LOOK: Statement = Statement::new(
+    /// Reads the sagas of a name without locking them. The name is a key, which several tenants may
+    /// have, or the tenant and the key with a colon between them, which is one saga.
+    pub async fn named(&mut self, saga: &str, name: &str) -> Result<Vec<SagaCard>, StoreError> {
+        static NAMED: Statement = Statement::new(
             "select saga, key, tenant, definition, state, version, correlation_id, started_at, \
-             updated_at, outcome from chapar.sagas where saga = $1 and key = $2",
+             updated_at, outcome from chapar.sagas where saga = $1 \
+             and (key = $2 or (key = $4 and tenant = $3)) order by started_at desc",
         );
-        let rows = self.query(&LOOK, vec![saga.into(), key.into()]).await?;
-        rows.first().map(card).transpose()
+        // A tenant has no colon.
+        let (tenant, key) = name.split_once(':').unwrap_or_default();
+        let args = vec![saga.into(), name.into(), tenant.into(), key.into()];
+        let cards: Result<Vec<SagaCard>, _> =
+            self.0.query(&NAMED, args).await?.iter().map(card).collect();
+        let mut cards = cards?;
+        if let Some(exact) = cards.iter().position(|c| c.tenant == tenant && c.key == key) {
+            return Ok(vec![cards.swap_remove(exact)]);
+        }
+        Ok(cards)
     }
 
     /// The undo steps of a saga that have not run, as JSON, oldest first.
-    pub async fn saga_compensations(
+    pub async fn compensations(
         &mut self,
         saga: &str,
         key: &str,
+        tenant: &str,
     ) -> Result<String, StoreError> {
-        static RECORDED: Statement =
-            Statement::new("select compensations from chapar.sagas where saga = $1 and key = $2");
-        let rows = self.query(&RECORDED, vec![saga.into(), key.into()]).await?;
+        static RECORDED: Statement = Statement::new(
+            "select compensations from chapar.sagas where saga = $1 and key = $2 and tenant = $3",
+        );
+        let rows = self.0.query(&RECORDED, vec![saga.into(), key.into(), tenant.into()]).await?;
         rows.first().map_or_else(|| Ok("[]".to_owned()), |row| row.get(0))
     }
+}
 
+impl Timers<'_> {
     /// The armed timers of a saga, next first.
-    pub async fn timers_of_saga(
+    pub async fn of_saga(
         &mut self,
         saga: &str,
         key: &str,
+        tenant: &str,
     ) -> Result<Vec<DueTimer>, StoreError> {
         static ARMED: Statement = Statement::new(
             "select saga, key, name, tenant, generation, due_at, attempts from chapar.timers \
-             where saga = $1 and key = $2 order by due_at",
+             where saga = $1 and key = $2 and tenant = $3 order by due_at",
         );
-        let rows = self.query(&ARMED, vec![saga.into(), key.into()]).await?;
+        let rows = self.0.query(&ARMED, vec![saga.into(), key.into(), tenant.into()]).await?;
         rows.iter().map(timer).collect()
     }
 
     /// Arms a timer and replaces the armed one of the same name.
-    pub async fn arm_timer(&mut self, timer: &DueTimer) -> Result<(), StoreError> {
+    pub async fn arm(&mut self, timer: &DueTimer) -> Result<(), StoreError> {
         static ARM: Statement = Statement::new(
             "insert into chapar.timers (saga, key, name, tenant, generation, due_at) \
-             values ($1, $2, $3, $4, $5, $6) on conflict (saga, key, name) do update set \
+             values ($1, $2, $3, $4, $5, $6) on conflict (saga, key, tenant, name) do update set \
              generation = excluded.generation, due_at = excluded.due_at, attempts = 0",
         );
         let args = vec![
@@ -296,26 +311,28 @@ impl Conn<'_> {
             timer.generation.into(),
             timer.due_at.into(),
         ];
-        self.run(&ARM, args).await?;
+        self.0.run(&ARM, args).await?;
         Ok(())
     }
 
     /// Disarms a timer.
-    pub async fn disarm_timer(
+    pub async fn disarm(
         &mut self,
         saga: &str,
         key: &str,
+        tenant: &str,
         name: &str,
     ) -> Result<(), StoreError> {
-        static DISARM: Statement =
-            Statement::new("delete from chapar.timers where saga = $1 and key = $2 and name = $3");
-        self.run(&DISARM, vec![saga.into(), key.into(), name.into()]).await?;
+        static DISARM: Statement = Statement::new(
+            "delete from chapar.timers where saga = $1 and key = $2 and tenant = $3 and name = $4",
+        );
+        self.0.run(&DISARM, vec![saga.into(), key.into(), tenant.into(), name.into()]).await?;
         Ok(())
     }
 
     /// The timers that are due, the longest first, without taking them. `handled` names them as
     /// `saga/timer`: a process leaves those alone that it has no handler for.
-    pub async fn due_timers(
+    pub async fn due(
         &mut self,
         handled: Vec<String>,
         now: Timestamp,
@@ -325,7 +342,7 @@ impl Conn<'_> {
             "select saga, key, name, tenant, generation, due_at, attempts from chapar.timers \
              where due_at <= $1 and saga || '/' || name = any($3) order by due_at limit $2",
         );
-        let rows = self.query(&DUE, vec![now.into(), limit.into(), handled.into()]).await?;
+        let rows = self.0.query(&DUE, vec![now.into(), limit.into(), handled.into()]).await?;
         rows.iter().map(timer).collect()
     }
 
@@ -334,21 +351,23 @@ impl Conn<'_> {
     /// The saga must be locked before: a transition of the saga also changes its timers, and
     /// locking in different order would deadlock. The timer is deleted in this transaction, so it
     /// fires exactly once.
-    pub async fn take_timer(&mut self, timer: &DueTimer) -> Result<bool, StoreError> {
+    pub async fn take(&mut self, timer: &DueTimer) -> Result<bool, StoreError> {
         static TAKE: Statement = Statement::new(
-            "delete from chapar.timers where saga = $1 and key = $2 and name = $3 and generation = $4",
+            "delete from chapar.timers where saga = $1 and key = $2 and name = $3 and generation = $4 \
+             and tenant = $5",
         );
         let args = vec![
             (&timer.saga).into(),
             (&timer.key).into(),
             (&timer.name).into(),
             timer.generation.into(),
+            (&timer.tenant).into(),
         ];
-        Ok(self.run(&TAKE, args).await? == 1)
+        Ok(self.0.run(&TAKE, args).await? == 1)
     }
 
     /// Puts a timer off after an attempt that failed, which may count. It is never dropped.
-    pub async fn postpone_timer(
+    pub async fn postpone(
         &mut self,
         timer: &DueTimer,
         due_at: Timestamp,
@@ -356,7 +375,7 @@ impl Conn<'_> {
     ) -> Result<(), StoreError> {
         static POSTPONE: Statement = Statement::new(
             "update chapar.timers set due_at = $5, attempts = $6 \
-             where saga = $1 and key = $2 and name = $3 and generation = $4",
+             where saga = $1 and key = $2 and name = $3 and generation = $4 and tenant = $7",
         );
         let args = vec![
             (&timer.saga).into(),
@@ -365,16 +384,17 @@ impl Conn<'_> {
             timer.generation.into(),
             due_at.into(),
             attempts.into(),
+            (&timer.tenant).into(),
         ];
-        self.run(&POSTPONE, args).await?;
+        self.0.run(&POSTPONE, args).await?;
         Ok(())
     }
 
     /// When the next timer is due.
-    pub async fn next_timer(&mut self) -> Result<Option<Timestamp>, StoreError> {
+    pub async fn next(&mut self) -> Result<Option<Timestamp>, StoreError> {
         static NEXT: Statement =
             Statement::new("select due_at from chapar.timers order by due_at limit 1");
-        let rows = self.query(&NEXT, vec![]).await?;
+        let rows = self.0.query(&NEXT, vec![]).await?;
         rows.first().map(|row| row.get(0)).transpose()
     }
 }

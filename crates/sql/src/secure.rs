@@ -17,6 +17,29 @@ pub(crate) struct Login {
     password_file: Option<PathBuf>,
 }
 
+/// The parameters of a URL: ours, and those of sqlx.
+const PARAMETERS: [&str; 19] = [
+    "password_file",
+    "sslmode",
+    "ssl-mode",
+    "sslrootcert",
+    "ssl-root-cert",
+    "ssl-ca",
+    "sslcert",
+    "ssl-cert",
+    "sslkey",
+    "ssl-key",
+    "statement-cache-capacity",
+    "host",
+    "hostaddr",
+    "port",
+    "dbname",
+    "user",
+    "password",
+    "application_name",
+    "options",
+];
+
 impl Login {
     /// Reads a URL. Errors name the setting, never its value if that is a secret.
     pub(crate) fn of(url: &str) -> Result<Self, String> {
@@ -25,6 +48,13 @@ impl Login {
         for pair in query.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             let value = percent_decode_str(value).decode_utf8_lossy().into_owned();
+            // sqlx would log the value of a parameter that it does not know, which may be a password.
+            if !PARAMETERS.contains(&name) && !name.starts_with("options[") {
+                return Err(format!(
+                    "the parameter {name} of the URL is not known; use {}",
+                    PARAMETERS.join(", ")
+                ));
+            }
             match name {
                 "password_file" => password_file = Some(PathBuf::from(value)),
                 _ => {

@@ -8,6 +8,7 @@ use jiff::Timestamp;
 use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
+use crate::tables::{Inbox, LogCursors, Tables};
 use crate::value::{Row, Value};
 
 /// A range of a partition of the log.
@@ -70,12 +71,12 @@ impl Scope {
     }
 }
 
-impl Conn<'_> {
+impl LogCursors<'_> {
     /// The next offset of each partition of the log.
-    pub async fn log_heads(&mut self) -> Result<BTreeMap<u32, i64>, StoreError> {
+    pub async fn heads(&mut self) -> Result<BTreeMap<u32, i64>, StoreError> {
         static HEADS: Statement =
             Statement::new("select log_partition, next_offset from chapar.log_heads");
-        let rows = self.query(&HEADS, vec![]).await?;
+        let rows = self.0.query(&HEADS, vec![]).await?;
         rows.iter().map(|row| Ok((row.get::<i64>(0)? as u32, row.get(1)?))).collect()
     }
 
@@ -83,11 +84,7 @@ impl Conn<'_> {
     ///
     /// Offsets are assigned under a lock, so times ascend with them, and binary search finds it
     /// without an index.
-    pub async fn log_offset_at(
-        &mut self,
-        partition: u32,
-        at: Timestamp,
-    ) -> Result<i64, StoreError> {
+    pub async fn offset_at(&mut self, partition: u32, at: Timestamp) -> Result<i64, StoreError> {
         static BOUNDS: Statement = Statement::new(
             "select coalesce((select min(log_offset) from chapar.log where log_partition = $1), \
              next_offset), next_offset from chapar.log_heads where log_partition = $1",
@@ -96,12 +93,12 @@ impl Conn<'_> {
             "select log_offset, published_at from chapar.log where log_partition = $1 \
              and log_offset >= $2 order by log_offset limit 1",
         );
-        let rows = self.query(&BOUNDS, vec![partition.into()]).await?;
+        let rows = self.0.query(&BOUNDS, vec![partition.into()]).await?;
         let Some(row) = rows.first() else { return Ok(1) };
         let (mut low, mut high): (i64, i64) = (row.get(0)?, row.get(1)?);
         while low < high {
             let middle = low + (high - low) / 2;
-            let rows = self.query(&NEXT, vec![partition.into(), middle.into()]).await?;
+            let rows = self.0.query(&NEXT, vec![partition.into(), middle.into()]).await?;
             match rows.first() {
                 Some(row) if row.get::<Timestamp>(1)? < at => low = row.get::<i64>(0)? + 1,
                 _ => high = middle,
@@ -111,15 +108,12 @@ impl Conn<'_> {
     }
 
     /// The cursors of a subscription in each partition of the log; empty if it has none.
-    pub async fn log_cursors(
-        &mut self,
-        subscription: &str,
-    ) -> Result<BTreeMap<u32, i64>, StoreError> {
+    pub async fn of(&mut self, subscription: &str) -> Result<BTreeMap<u32, i64>, StoreError> {
         static CURSORS: Statement = Statement::new(
             "select log_partition, acked_offset from chapar.cursors where subscription = $1 \
              order by log_partition",
         );
-        let rows = self.query(&CURSORS, vec![subscription.into()]).await?;
+        let rows = self.0.query(&CURSORS, vec![subscription.into()]).await?;
         rows.iter().map(|row| Ok((row.get::<i64>(0)? as u32, row.get(1)?))).collect()
     }
 
@@ -130,14 +124,14 @@ impl Conn<'_> {
         subscription: &str,
         to: SeekTo,
     ) -> Result<Vec<Stretch>, StoreError> {
-        let cursors = self.log_cursors(subscription).await?;
+        let cursors = self.of(subscription).await?;
         let mut stretches = Vec::new();
-        for (partition, end) in self.log_heads().await? {
+        for (partition, end) in self.heads().await? {
             let Some(&acked) = cursors.get(&partition) else { continue };
             let first = match to {
                 SeekTo::Beginning => 1,
                 SeekTo::End => end,
-                SeekTo::Time(at) => self.log_offset_at(partition, at).await?,
+                SeekTo::Time(at) => self.offset_at(partition, at).await?,
                 SeekTo::Position(at) if at.partition == partition => {
                     i64::try_from(at.offset).unwrap_or(i64::MAX).clamp(1, end)
                 }
@@ -159,24 +153,24 @@ impl Conn<'_> {
              i.event_id is not null, count(*) \
              from unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bigint[]) as s(part, first, past, acked) \
              join chapar.log l on l.log_partition = s.part and l.log_offset >= s.first and l.log_offset < s.past \
-             left join chapar.inbox i on i.consumer = $1 and i.event_id = l.event_id and i.result <> 'reapply' \
+             left join chapar.inbox i on i.consumer = $1 and i.event_id = l.event_id and i.tenant = l.tenant and i.result <> 'reapply' \
              where l.topic = any($2) group by 1, 2, 3, 4";
         const SQLITE: &str = "select l.topic, l.tenant, l.log_offset <= (s.value ->> 3), \
              i.event_id is not null, count(*) \
              from json_each($3) s join chapar_log l on l.log_partition = (s.value ->> 0) \
              and l.log_offset >= (s.value ->> 1) and l.log_offset < (s.value ->> 2) \
-             left join chapar_inbox i on i.consumer = $1 and i.event_id = l.event_id and i.result <> 'reapply' \
+             left join chapar_inbox i on i.consumer = $1 and i.event_id = l.event_id and i.tenant = l.tenant and i.result <> 'reapply' \
              where l.topic in (select value from json_each($2)) group by 1, 2, 3, 4";
-        if let Conn::Postgres(_) = self {
+        if let Conn::Postgres(_) = &mut self.0 {
             // Forces a hash join: with a million ids anything else is too slow.
-            self.execute("set local work_mem = '256MB'", vec![]).await?;
+            self.0.execute("set local work_mem = '256MB'", vec![]).await?;
         }
         let mut args: Vec<Value> = vec![consumer.into(), topics.to_vec().into()];
         args.extend(self.bounds(stretches));
-        let rows = match self {
-            Conn::Postgres(_) => self.fetch(POSTGRES, args).await?,
+        let rows = match &mut self.0 {
+            Conn::Postgres(_) => self.0.fetch(POSTGRES, args).await?,
             #[cfg(feature = "sqlite")]
-            Conn::Sqlite(_) => self.fetch(SQLITE, args).await?,
+            Conn::Sqlite(_) => self.0.fetch(SQLITE, args).await?,
         };
         let count = |row: &Row| {
             Ok(StretchCount {
@@ -190,6 +184,59 @@ impl Conn<'_> {
         rows.iter().map(count).collect()
     }
 
+    /// Sets the cursors of a subscription to the beginning of each range, for all its processes.
+    pub async fn move_to(
+        &mut self,
+        subscription: &str,
+        stretches: &[Stretch],
+    ) -> Result<(), StoreError> {
+        // A new epoch makes every owner read its cursor again before it acknowledges anything.
+        static MOVE: Statement = Statement::new(
+            "update chapar.cursors set acked_offset = $3, owner = null, epoch = epoch + 1, \
+             expires_at = clock_timestamp() where subscription = $1 and log_partition = $2",
+        );
+        for stretch in stretches {
+            let args =
+                vec![subscription.into(), stretch.partition.into(), (stretch.first - 1).into()];
+            self.0.run(&MOVE, args).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn over_stretches(
+        &mut self,
+        postgres: &'static str,
+        sqlite: &'static str,
+        consumer: &str,
+        topics: &[String],
+        stretches: &[Stretch],
+        scope: &Scope,
+    ) -> Result<u64, StoreError> {
+        let mut args: Vec<Value> = vec![consumer.into(), topics.to_vec().into()];
+        args.extend(self.bounds(stretches));
+        args.extend(scope.args());
+        match &mut self.0 {
+            Conn::Postgres(_) => self.0.execute(postgres, args).await,
+            #[cfg(feature = "sqlite")]
+            Conn::Sqlite(_) => self.0.execute(sqlite, args).await,
+        }
+    }
+
+    /// Four arrays for PostgreSQL, one array of arrays for SQLite.
+    fn bounds(&self, stretches: &[Stretch]) -> Vec<Value> {
+        let rows: Vec<[i64; 4]> =
+            stretches.iter().map(|s| [i64::from(s.partition), s.first, s.end, s.acked]).collect();
+        match &self.0 {
+            Conn::Postgres(_) => {
+                (0..4).map(|n| rows.iter().map(|row| row[n]).collect::<Vec<i64>>().into()).collect()
+            }
+            #[cfg(feature = "sqlite")]
+            Conn::Sqlite(_) => vec![serde_json::to_string(&rows).unwrap_or_default().into()],
+        }
+    }
+}
+
+impl Inbox<'_> {
     /// Marks the events of some ranges that match a scope, so that the inbox accepts each of them
     /// once more. Returns how many.
     pub async fn expect_again(
@@ -205,10 +252,10 @@ impl Conn<'_> {
              join chapar.log l on l.log_partition = s.part and l.log_offset >= s.first and l.log_offset < s.past \
              where l.topic = any($2) and ($7 or l.topic = any($8)) and ($9 or l.tenant = any($10)) \
              and (l.log_offset <= s.acked or exists (select 1 from chapar.inbox k \
-                  where k.consumer = $1 and k.event_id = l.event_id)) \
+                  where k.consumer = $1 and k.event_id = l.event_id and k.tenant = l.tenant)) \
              order by l.event_id \
-             on conflict (consumer, event_id) do update set result = 'reapply', processed_at = clock_timestamp() \
-             where i.result <> 'reapply'";
+             on conflict (consumer, event_id, tenant) do update set result = 'reapply', processed_at = clock_timestamp() \
+             where i.result not in ('reapply', 'deleted')";
         const SQLITE: &str = "insert into chapar_inbox as i (consumer, event_id, tenant, topic, received_at, processed_at, result) \
              select $1, l.event_id, l.tenant, l.topic, cast(unixepoch('subsec') * 1000000 as integer), \
              cast(unixepoch('subsec') * 1000000 as integer), 'reapply' \
@@ -218,10 +265,10 @@ impl Conn<'_> {
              and ($4 or l.topic in (select value from json_each($5))) \
              and ($6 or l.tenant in (select value from json_each($7))) \
              and (l.log_offset <= (s.value ->> 3) or exists (select 1 from chapar_inbox k \
-                  where k.consumer = $1 and k.event_id = l.event_id)) \
-             on conflict (consumer, event_id) do update set result = 'reapply', processed_at = excluded.processed_at \
-             where i.result <> 'reapply'";
-        self.over_stretches(POSTGRES, SQLITE, consumer, topics, stretches, scope).await
+                  where k.consumer = $1 and k.event_id = l.event_id and k.tenant = l.tenant)) \
+             on conflict (consumer, event_id, tenant) do update set result = 'reapply', processed_at = excluded.processed_at \
+             where i.result not in ('reapply', 'deleted')";
+        self.0.cursors().over_stretches(POSTGRES, SQLITE, consumer, topics, stretches, scope).await
     }
 
     /// Marks events outside a scope as applied if the cursor has passed them and the inbox has
@@ -239,9 +286,9 @@ impl Conn<'_> {
              join chapar.log l on l.log_partition = s.part and l.log_offset >= s.first \
              and l.log_offset < s.past and l.log_offset <= s.acked \
              where l.topic = any($2) and not (($7 or l.topic = any($8)) and ($9 or l.tenant = any($10))) \
-             and not exists (select 1 from chapar.dead_letters d where d.consumer = $1 and d.event_id = l.event_id and d.status <> 'closed') \
-             and not exists (select 1 from chapar.parked p where p.consumer = $1 and p.event_id = l.event_id) \
-             and not exists (select 1 from chapar.saga_stash t where t.consumer = $1 and t.event_id = l.event_id) \
+             and not exists (select 1 from chapar.dead_letters d where d.consumer = $1 and d.event_id = l.event_id and d.tenant = l.tenant and d.status <> 'closed') \
+             and not exists (select 1 from chapar.parked p where p.consumer = $1 and p.event_id = l.event_id and p.tenant = l.tenant) \
+             and not exists (select 1 from chapar.saga_stash t where t.consumer = $1 and t.event_id = l.event_id and t.tenant = l.tenant) \
              order by l.event_id on conflict do nothing";
         const SQLITE: &str = "insert into chapar_inbox (consumer, event_id, tenant, topic, received_at, processed_at, result) \
              select $1, l.event_id, l.tenant, l.topic, cast(unixepoch('subsec') * 1000000 as integer), \
@@ -251,30 +298,11 @@ impl Conn<'_> {
              where l.topic in (select value from json_each($2)) \
              and not (($4 or l.topic in (select value from json_each($5))) \
                   and ($6 or l.tenant in (select value from json_each($7)))) \
-             and not exists (select 1 from chapar_dead_letters d where d.consumer = $1 and d.event_id = l.event_id and d.status <> 'closed') \
-             and not exists (select 1 from chapar_parked p where p.consumer = $1 and p.event_id = l.event_id) \
-             and not exists (select 1 from chapar_saga_stash t where t.consumer = $1 and t.event_id = l.event_id) \
+             and not exists (select 1 from chapar_dead_letters d where d.consumer = $1 and d.event_id = l.event_id and d.tenant = l.tenant and d.status <> 'closed') \
+             and not exists (select 1 from chapar_parked p where p.consumer = $1 and p.event_id = l.event_id and p.tenant = l.tenant) \
+             and not exists (select 1 from chapar_saga_stash t where t.consumer = $1 and t.event_id = l.event_id and t.tenant = l.tenant) \
              on conflict do nothing";
-        self.over_stretches(POSTGRES, SQLITE, consumer, topics, stretches, scope).await
-    }
-
-    /// Sets the cursors of a subscription to the beginning of each range, for all its processes.
-    pub async fn move_to(
-        &mut self,
-        subscription: &str,
-        stretches: &[Stretch],
-    ) -> Result<(), StoreError> {
-        // A new epoch makes every owner read its cursor again before it acknowledges anything.
-        static MOVE: Statement = Statement::new(
-            "update chapar.cursors set acked_offset = $3, owner = null, epoch = epoch + 1, \
-             expires_at = clock_timestamp() where subscription = $1 and log_partition = $2",
-        );
-        for stretch in stretches {
-            let args =
-                vec![subscription.into(), stretch.partition.into(), (stretch.first - 1).into()];
-            self.run(&MOVE, args).await?;
-        }
-        Ok(())
+        self.0.cursors().over_stretches(POSTGRES, SQLITE, consumer, topics, stretches, scope).await
     }
 
     /// Which of these events a consumer's inbox knows as applied.
@@ -287,22 +315,23 @@ impl Conn<'_> {
             "select event_id from chapar.inbox where consumer = $1 and event_id = any($2) \
              and result <> 'reapply'",
         );
-        let rows = self.query(&APPLIED, vec![consumer.into(), events.into()]).await?;
+        let rows = self.0.query(&APPLIED, vec![consumer.into(), events.into()]).await?;
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// For which of these events a re-apply was requested.
-    pub async fn expected_again(
+    /// What the inbox knows of these events: true where an operator asked for it to be applied
+    /// again.
+    pub async fn claims_among(
         &mut self,
         consumer: &str,
         events: Vec<String>,
-    ) -> Result<Vec<String>, StoreError> {
-        static EXPECTED: Statement = Statement::new(
-            "select event_id from chapar.inbox where consumer = $1 and event_id = any($2) \
-             and result = 'reapply'",
+    ) -> Result<Vec<(String, bool)>, StoreError> {
+        static CLAIMS: Statement = Statement::new(
+            "select event_id, result = 'reapply' from chapar.inbox \
+             where consumer = $1 and event_id = any($2)",
         );
-        let rows = self.query(&EXPECTED, vec![consumer.into(), events.into()]).await?;
-        rows.iter().map(|row| row.get(0)).collect()
+        let rows = self.0.query(&CLAIMS, vec![consumer.into(), events.into()]).await?;
+        rows.iter().map(|row| Ok((row.get(0)?, row.get(1)?))).collect()
     }
 
     /// Lets a consumer apply events again that its inbox knows. Returns how many.
@@ -313,10 +342,10 @@ impl Conn<'_> {
     ) -> Result<u64, StoreError> {
         static EXPECT: Statement = Statement::new(
             "update chapar.inbox set result = 'reapply', processed_at = clock_timestamp() \
-             where consumer = $1 and event_id = any($2) and result <> 'reapply'",
+             where consumer = $1 and event_id = any($2) and result not in ('reapply', 'deleted')",
         );
         events.sort_unstable();
-        self.run(&EXPECT, vec![consumer.into(), events.into()]).await
+        self.0.run(&EXPECT, vec![consumer.into(), events.into()]).await
     }
 
     /// Forgets the intents of the events that a consumer is to apply again: each is a new attempt
@@ -327,7 +356,7 @@ impl Conn<'_> {
              from chapar.inbox i where i.consumer = $1 and i.result = 'reapply' \
              and i.event_id = chapar.inbox_intents.event_id)",
         );
-        self.run(&FORGET, vec![consumer.into()]).await
+        self.0.run(&FORGET, vec![consumer.into()]).await
     }
 
     /// The start of a consumer's inbox retention.
@@ -337,39 +366,7 @@ impl Conn<'_> {
     ) -> Result<Option<Timestamp>, StoreError> {
         static SINCE: Statement =
             Statement::new("select min(processed_at) from chapar.inbox where consumer = $1");
-        let rows = self.query(&SINCE, vec![consumer.into()]).await?;
+        let rows = self.0.query(&SINCE, vec![consumer.into()]).await?;
         rows.first().map_or(Ok(None), |row| row.get(0))
-    }
-
-    async fn over_stretches(
-        &mut self,
-        postgres: &'static str,
-        sqlite: &'static str,
-        consumer: &str,
-        topics: &[String],
-        stretches: &[Stretch],
-        scope: &Scope,
-    ) -> Result<u64, StoreError> {
-        let mut args: Vec<Value> = vec![consumer.into(), topics.to_vec().into()];
-        args.extend(self.bounds(stretches));
-        args.extend(scope.args());
-        match self {
-            Conn::Postgres(_) => self.execute(postgres, args).await,
-            #[cfg(feature = "sqlite")]
-            Conn::Sqlite(_) => self.execute(sqlite, args).await,
-        }
-    }
-
-    /// Four arrays for PostgreSQL, one array of arrays for SQLite.
-    fn bounds(&self, stretches: &[Stretch]) -> Vec<Value> {
-        let rows: Vec<[i64; 4]> =
-            stretches.iter().map(|s| [i64::from(s.partition), s.first, s.end, s.acked]).collect();
-        match self {
-            Conn::Postgres(_) => {
-                (0..4).map(|n| rows.iter().map(|row| row[n]).collect::<Vec<i64>>().into()).collect()
-            }
-            #[cfg(feature = "sqlite")]
-            Conn::Sqlite(_) => vec![serde_json::to_string(&rows).unwrap_or_default().into()],
-        }
     }
 }

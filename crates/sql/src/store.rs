@@ -1,5 +1,6 @@
 use std::path::Path;
 use std::str::FromStr;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -9,13 +10,15 @@ use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 #[cfg(feature = "sqlite")]
 use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqlitePoolOptions, SqliteSynchronous};
-use sqlx::{ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row, Transaction};
+use sqlx::{
+    AssertSqlSafe, ConnectOptions, Connection, PgConnection, PgPool, Postgres, Row, Transaction,
+};
 use tokio::sync::watch;
 
-use crate::conn::Tx;
+use crate::conn::{AS_ENGINE, Role, Tx, as_service};
 use crate::error::StoreError;
+use crate::inbox::batch_lock;
 use crate::secure::{self, Login, is_refused};
-use crate::statement::Statement;
 
 /// Which database a store is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,6 +31,17 @@ pub enum Backend {
 /// A relay reads, writes checkpoints and renews its lease concurrently, each on a connection.
 const RELAY_CONNECTIONS: u32 = 4;
 
+/// The isolation level is said: a default of the database or the login must not change what our
+/// statements see after they have waited for a lock.
+const BEGIN: &str = "begin isolation level read committed";
+
+/// Begins a transaction with these settings, in one round trip. The settings come first, in a
+/// transaction that BEGIN then takes over: when one of them is refused, the connection is not left
+/// in a transaction that was begun and failed.
+fn begun_with(settings: &str) -> String {
+    format!("set transaction isolation level read committed; {settings}; begin")
+}
+
 /// How a store is opened.
 #[derive(Debug, Clone)]
 pub struct StoreOptions {
@@ -38,11 +52,22 @@ pub struct StoreOptions {
     pub sync: bool,
     /// How long to wait for a connection or a lock. Default 10 s.
     pub timeout: Duration,
+    /// Whether a SQLite file that does not exist is created. Default true.
+    pub create: bool,
+    /// Whether to try again, up to `timeout`, while PostgreSQL refuses connections, as it does
+    /// while it starts. Default true.
+    pub wait_for_server: bool,
 }
 
 impl Default for StoreOptions {
     fn default() -> Self {
-        StoreOptions { max_connections: 10, sync: true, timeout: Duration::from_secs(10) }
+        StoreOptions {
+            max_connections: 10,
+            sync: true,
+            timeout: Duration::from_secs(10),
+            create: true,
+            wait_for_server: true,
+        }
     }
 }
 
@@ -54,6 +79,8 @@ struct Inner {
     pools: Pools,
     url: String,
     commits: watch::Sender<u64>,
+    /// The oldest row of the outbox when notes about older ones were last looked for.
+    swept: AtomicI64,
 }
 
 // The derived Debug of a pool would print the password.
@@ -100,7 +127,17 @@ impl Store {
             pools,
             url: without_secrets(url),
             commits: watch::Sender::new(0),
+            swept: AtomicI64::new(0),
         })))
+    }
+
+    /// Whether the oldest row of the outbox is another than at the last [`set_swept`](Self::set_swept).
+    pub(crate) fn is_unswept(&self, oldest: i64) -> bool {
+        self.0.swept.load(Relaxed) != oldest
+    }
+
+    pub(crate) fn set_swept(&self, oldest: i64) {
+        self.0.swept.store(oldest, Relaxed);
     }
 
     /// Which database this is.
@@ -117,18 +154,32 @@ impl Store {
         &self.0.url
     }
 
-    /// Begins a transaction of a service on behalf of a tenant.
+    /// Begins a transaction of a service on behalf of a tenant. One round trip.
     pub async fn begin(&self, tenant: &str) -> Result<Tx, StoreError> {
-        let mut tx = self.begin_raw().await?;
-        tx.become_service(tenant).await?;
-        Ok(tx)
+        let Pools::Postgres { pool, .. } = &self.0.pools else { return self.begin_raw().await };
+        let begin = begun_with(&as_service(tenant)?);
+        let begun = self.begin_with(pool, &begin).await.map_err(|error| self.granted(error))?;
+        Ok(Tx::postgres(begun, Role::Service(tenant.to_owned())))
     }
 
-    /// Begins a transaction of the engine itself, which sees the rows of all tenants.
+    /// Begins a transaction of the engine itself, which sees the rows of all tenants. One round trip.
     pub async fn begin_engine(&self) -> Result<Tx, StoreError> {
-        let mut tx = self.begin_raw().await?;
-        tx.become_engine().await?;
-        Ok(tx)
+        let Pools::Postgres { pool, .. } = &self.0.pools else { return self.begin_raw().await };
+        let begin = begun_with(AS_ENGINE);
+        let begun = self.begin_with(pool, &begin).await.map_err(|error| self.granted(error))?;
+        Ok(Tx::postgres(begun, Role::Engine))
+    }
+
+    /// Begins the transaction that applies a batch of a consumer, as the engine. All batches of the
+    /// consumer share a lock, which [`hold_batches`](crate::Consumers::hold_batches) waits for.
+    /// One round trip.
+    pub async fn begin_batch(&self, consumer: &str) -> Result<Tx, StoreError> {
+        let Pools::Postgres { pool, .. } = &self.0.pools else { return self.begin_raw().await };
+        let lock = batch_lock(consumer);
+        let begin = begun_with(&format!(
+            "{AS_ENGINE}; select pg_catalog.pg_advisory_xact_lock_shared({lock}::bigint)"
+        ));
+        Ok(Tx::postgres(self.begin_with(pool, &begin).await?, Role::Engine))
     }
 
     /// Begins a read-only transaction as the engine; on SQLite it runs concurrently with the
@@ -141,6 +192,16 @@ impl Store {
         }
     }
 
+    /// Like [`Store::begin_read`], for what a service reports about its own tables over all tenants:
+    /// the login's `search_path` applies, while the engine finds its own tables and nothing else.
+    pub async fn begin_report(&self) -> Result<Tx, StoreError> {
+        let mut tx = self.begin_read().await?;
+        if self.backend() == Backend::Postgres {
+            tx.execute("set local search_path to default", vec![]).await?;
+        }
+        Ok(tx)
+    }
+
     /// Begins a transaction of the relay, on one of its own connections.
     pub(crate) async fn begin_relay(&self) -> Result<Tx, StoreError> {
         match &self.0.pools {
@@ -148,7 +209,7 @@ impl Store {
             Pools::Sqlite { .. } => self.begin_engine().await,
             Pools::Postgres { relay, .. } => {
                 let pool = lock(relay).clone();
-                Ok(Tx::postgres(self.begin_on(&pool).await?))
+                Ok(Tx::postgres(self.begin_with(&pool, BEGIN).await?, Role::Engine))
             }
         }
     }
@@ -179,10 +240,33 @@ impl Store {
         }
     }
 
-    async fn begin_on(&self, pool: &PgPool) -> Result<Transaction<'static, Postgres>, StoreError> {
-        match pool.begin().await {
-            Err(error) if self.reads_password_again(pool, &error)? => Ok(pool.begin().await?),
+    async fn begin_with(
+        &self,
+        pool: &PgPool,
+        begin: &str,
+    ) -> Result<Transaction<'static, Postgres>, StoreError> {
+        // Made of constants, numbers and quoted literals.
+        match pool.begin_with(AssertSqlSafe(begin.to_owned())).await {
+            Err(error) if self.reads_password_again(pool, &error)? => {
+                Ok(pool.begin_with(AssertSqlSafe(begin.to_owned())).await?)
+            }
             begun => Ok(begun?),
+        }
+    }
+
+    /// Turns the refusal of a statement on our own roles and schemas into the grant that is missing.
+    pub(crate) fn granted(&self, error: StoreError) -> StoreError {
+        const INSUFFICIENT_PRIVILEGE: &str = "42501";
+        match (&self.0.pools, &error) {
+            (
+                Pools::Postgres { login, .. },
+                StoreError::Database(sqlx::Error::Database(refused)),
+            ) if refused.code().as_deref() == Some(INSUFFICIENT_PRIVILEGE) => {
+                let name = login.last().get_username().replace('"', "\"\"");
+                let said = refused.message().to_owned();
+                StoreError::Rights { said, login: format!("\"{name}\"") }
+            }
+            _ => error,
         }
     }
 
@@ -207,7 +291,9 @@ impl Store {
             Pools::Sqlite { write, .. } => {
                 Ok(Tx::sqlite(write.begin_with("begin immediate").await?))
             }
-            Pools::Postgres { pool, .. } => Ok(Tx::postgres(self.begin_on(pool).await?)),
+            Pools::Postgres { pool, .. } => {
+                Ok(Tx::postgres(self.begin_with(pool, BEGIN).await?, Role::Login))
+            }
         }
     }
 
@@ -217,7 +303,7 @@ impl Store {
     /// While one client keeps a transaction open, a second one asks twice for its backend's process
     /// id: a direct connection gives the same answer.
     pub async fn check_connection(&self) -> Result<(), StoreError> {
-        const WHO: &str = "select pg_backend_pid()";
+        const WHO: &str = "select pg_catalog.pg_backend_pid()";
         let Pools::Postgres { login, .. } = &self.0.pools else { return Ok(()) };
         let options = login.last();
         let connect = async || options.connect().await;
@@ -227,7 +313,7 @@ impl Store {
             sqlx::raw_sql(WHO).fetch_one(conn).await?.try_get(0)
         };
         let before = who(&mut one).await?;
-        sqlx::raw_sql("begin").execute(&mut other).await?;
+        sqlx::raw_sql(BEGIN).execute(&mut other).await?;
         who(&mut other).await?;
         let after = who(&mut one).await;
         sqlx::raw_sql("rollback").execute(&mut other).await?;
@@ -249,30 +335,18 @@ impl Store {
             return Ok(());
         }
         let blind = |source: StoreError| match source {
-            StoreError::Unavailable(_) => source,
+            // It says which grant is missing.
+            StoreError::Unavailable(_) | StoreError::Rights { .. } => source,
             source => StoreError::EngineRole(source.to_string()),
         };
-        let mut tx = self.begin(TENANT).await.map_err(blind)?;
+        let mut tx = self.begin_engine().await.map_err(blind)?;
         tx.execute(PLANT, vec![TENANT.into()]).await.map_err(blind)?;
-        tx.become_engine().await.map_err(blind)?;
         let seen = tx.fetch(FIND, vec![]).await.map_err(blind)?;
         tx.rollback().await?;
         match seen.len() {
             1 => Ok(()),
             _ => Err(StoreError::EngineRole("a test row is not visible".into())),
         }
-    }
-
-    /// Stores the profile's key template, so that `chapar.emit` makes the same ordering keys.
-    pub async fn set_key_template(&self, template: &str) -> Result<(), StoreError> {
-        static SET: Statement = Statement::new(
-            "insert into chapar.settings as s (name, value) values ('key_template', $1) \
-             on conflict (name) do update set value = excluded.value \
-             where s.value <> excluded.value",
-        );
-        let mut tx = self.begin_engine().await?;
-        tx.conn().run(&SET, vec![template.into()]).await?;
-        tx.commit().await
     }
 
     /// Signals a commit within this process, so that readers need not wait for the next poll.
@@ -313,30 +387,9 @@ impl Nudges {
     }
 }
 
-impl Tx {
-    /// Switches to the service role for a tenant: row-level security applies.
-    pub async fn become_service(&mut self, tenant: &str) -> Result<(), StoreError> {
-        const BECOME: &str =
-            "select set_config('role', 'chapar_app', true), set_config('app.tenant_id', $1, true)";
-        if self.backend() == Backend::Postgres {
-            self.execute(BECOME, vec![tenant.into()]).await?;
-        }
-        Ok(())
-    }
-
-    /// Switches to the engine role, which sees the rows of all tenants.
-    pub async fn become_engine(&mut self) -> Result<(), StoreError> {
-        const BECOME: &str = "select set_config('role', 'chapar_engine', true)";
-        if self.backend() == Backend::Postgres {
-            self.execute(BECOME, vec![]).await?;
-        }
-        Ok(())
-    }
-}
-
 #[cfg(feature = "sqlite")]
 async fn open_sqlite(url: &str, options: &StoreOptions) -> Result<Pools, StoreError> {
-    let fail = |reason: String| StoreError::Open { url: url.to_owned(), reason };
+    let fail = |reason: String| StoreError::Open { url: without_secrets(url), reason };
     let memory = url.contains(":memory:");
     let connect = SqliteConnectOptions::from_str(url)
         .map_err(|error| fail(error.to_string()))?
@@ -354,6 +407,10 @@ async fn open_sqlite(url: &str, options: &StoreOptions) -> Result<Pools, StoreEr
             "the folder {} does not exist; create it first",
             folder.display()
         )));
+    }
+    if !memory {
+        let file = connect.get_filename();
+        prepare_file(file, options.create).map_err(fail)?;
     }
     let pool = |most: u32| {
         // An in-memory database exists as long as its one connection.
@@ -373,19 +430,88 @@ async fn open_sqlite(url: &str, options: &StoreOptions) -> Result<Pools, StoreEr
     Ok(Pools::Sqlite { write, read })
 }
 
+/// Creates the file if it is missing, for its owner alone: events hold personal data. SQLite gives
+/// its other files the same permissions.
+#[cfg(feature = "sqlite")]
+fn prepare_file(file: &Path, create: bool) -> Result<(), String> {
+    if file.exists() {
+        return Ok(());
+    }
+    // SQLite would read it as a URI, and create another file than the one prepared here.
+    if file.to_string_lossy().starts_with("file:") {
+        return Err("give the path itself: sqlite:path/to/file.db".to_owned());
+    }
+    // SQLite would create the file that a link names, for everybody to read.
+    if file.is_symlink() {
+        let target = std::fs::read_link(file).map_err(|error| error.to_string())?;
+        let folder = file.parent().unwrap_or(Path::new(""));
+        return prepare_file(&folder.join(target), create);
+    }
+    if !create {
+        return Err("the file does not exist; check the path, or create it with \
+                    `chapar migrate apply`"
+            .to_owned());
+    }
+    let mut new = std::fs::OpenOptions::new();
+    new.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut new, 0o600);
+    match new.open(file) {
+        // Another process was faster.
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(format!(
+            "the file cannot be created ({error}); check that its folder exists and may be written"
+        )),
+        Ok(_) => Ok(()),
+    }
+}
+
 async fn open_postgres(url: &str, options: &StoreOptions) -> Result<Pools, StoreError> {
     let fail = |reason: String| StoreError::Open { url: without_secrets(url), reason };
     let login = Login::of(url).map_err(fail)?;
     let connect = login.read().map_err(fail)?;
+    // The pool tries again while connections are refused, and then reports only the time-out.
+    let refused = refusal(&connect, options.timeout).await;
+    if let (Some(reason), false) = (&refused, options.wait_for_server) {
+        return Err(fail(reason.clone()));
+    }
     let pool = PgPoolOptions::new()
         .max_connections(options.max_connections)
         .acquire_timeout(options.timeout)
         .connect_with(connect.clone().application_name("chapar"))
         .await
-        .map_err(|error| fail(secure::advice(&error).unwrap_or_else(|| advice(&error))))?;
+        .map_err(|error| match (error, refused) {
+            (sqlx::Error::PoolTimedOut, Some(reason)) => fail(reason),
+            (error, _) => fail(secure::advice(&error).unwrap_or_else(|| advice(&error))),
+        })?;
     let relay = Mutex::new(relay_pool(&connect, options.timeout));
     let (login, timeout) = (Box::new(login), options.timeout);
     Ok(Pools::Postgres { pool, relay, login, timeout })
+}
+
+/// Connects once; returns what to say if no server accepts connections.
+async fn refusal(connect: &PgConnectOptions, timeout: Duration) -> Option<String> {
+    match tokio::time::timeout(timeout, connect.connect()).await {
+        Ok(Ok(connection)) => {
+            // It has served its purpose; that it cannot be closed politely does not matter.
+            let _ = connection.close().await;
+            None
+        }
+        Ok(Err(sqlx::Error::Io(error)))
+            if matches!(
+                error.kind(),
+                std::io::ErrorKind::ConnectionRefused | std::io::ErrorKind::NotFound
+            ) =>
+        {
+            let (host, port) = (connect.get_host(), connect.get_port());
+            Some(format!(
+                "no server accepts connections at {host}:{port} ({error}); start it, or check \
+                 host and port"
+            ))
+        }
+        // The pool reports it too, with more advice.
+        _ => None,
+    }
 }
 
 fn relay_pool(connect: &PgConnectOptions, timeout: Duration) -> PgPool {
@@ -394,7 +520,11 @@ fn relay_pool(connect: &PgConnectOptions, timeout: Duration) -> PgPool {
         .acquire_timeout(timeout)
         .after_connect(|conn, _| {
             Box::pin(async move {
-                sqlx::query("set role chapar_engine").execute(conn).await?;
+                // Reads are single statements, whose functions need a snapshot per statement.
+                const SET: &str = "set role chapar_engine; \
+                     set search_path = pg_catalog, pg_temp; \
+                     set default_transaction_isolation = 'read committed'";
+                sqlx::raw_sql(SET).execute(conn).await?;
                 Ok(())
             })
         })
@@ -422,14 +552,29 @@ fn advice(error: &sqlx::Error) -> String {
     }
 }
 
+/// The URL without password and options. Of a malformed URL only the part that cannot be a secret
+/// is left.
 fn without_secrets(url: &str) -> String {
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
-    let rest = rest.split_once('?').map_or(rest, |(before, _)| before);
+    const HIDDEN: &str = "***";
+    let before = url.split('?').next().unwrap_or(url);
+    let Some((scheme, rest)) = before.split_once("://") else {
+        return match before.split_once(':') {
+            Some(("sqlite", _)) => before.to_owned(),
+            Some((scheme, _)) if !scheme.contains(['@', '/', '=', ' ']) => {
+                format!("{scheme}:{HIDDEN}")
+            }
+            // Not a URL at all, but perhaps the other way to give a connection: `host=… password=…`.
+            _ if url.contains(['@', ':', '=']) => HIDDEN.to_owned(),
+            _ => before.to_owned(),
+        };
+    };
     match rest.rsplit_once('@') {
         Some((user, host)) => {
             let user = user.split_once(':').map_or(user, |(name, _)| name);
             format!("{scheme}://{user}@{host}")
         }
+        // A password with a question mark that is not escaped.
+        None if url.contains('@') && rest.contains(':') => format!("{scheme}://{HIDDEN}"),
         None => format!("{scheme}://{rest}"),
     }
 }
@@ -443,5 +588,26 @@ mod tests {
         let shown = without_secrets("postgres://me:se@cret@host:5432/db?password=x");
         assert_eq!(shown, "postgres://me@host:5432/db");
         assert_eq!(without_secrets("sqlite:a.db"), "sqlite:a.db");
+        assert_eq!(without_secrets("postgres://h:5432/db?user=me@x"), "postgres://***");
+        assert_eq!(without_secrets("mysql"), "mysql");
+    }
+
+    #[test]
+    fn a_malformed_url_does_not_give_its_secret_away() {
+        for url in [
+            "postgres:me:secret@host/db",
+            "postgres:/me:secret@host/db",
+            "postgres//me:secret@host/db",
+            "me:secret@host/db",
+            "postgres://me:secret?x@host/db",
+            "postgres://me:x?secret@host/db",
+            "postgres://host/db?password=secret",
+            "mysql://me:secret@host/db",
+            "host=h user=bob password=secret",
+            "host=h password=secret:x",
+        ] {
+            let shown = without_secrets(url);
+            assert!(!shown.contains("secret"), "{url}: {shown}");
+        }
     }
 }

@@ -3,10 +3,10 @@
 use bytes::Bytes;
 use jiff::Timestamp;
 
-use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::saga::SagaCard;
 use crate::statement::Statement;
+use crate::tables::{Letters, LogCursors, OutboxRows, Sagas, Story, Tables};
 use crate::value::Row;
 
 /// An event of a correlation.
@@ -73,22 +73,6 @@ pub struct OutboxFailure {
     pub behind: Vec<i64>,
 }
 
-/// An effect.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[allow(missing_docs, reason = "the fields are those of the table")]
-pub struct EffectCard {
-    pub kind: String,
-    pub key: String,
-    pub status: String,
-    pub attempts: i64,
-    pub due_at: Timestamp,
-    pub created_at: Timestamp,
-    pub finished_at: Option<Timestamp>,
-    pub last_error: Option<String>,
-    /// The envelope that caused it, as JSON.
-    pub cause: Bytes,
-}
-
 /// The statement for events that match a condition, including those in `outbox_held`.
 macro_rules! concat_events {
     ($where:literal) => {
@@ -111,79 +95,34 @@ macro_rules! concat_events {
     };
 }
 
-impl Conn<'_> {
+impl Story<'_> {
     /// The events of a correlation, in the order they were written; at most `limit`.
-    pub async fn events_of_story(
+    pub async fn events(
         &mut self,
         correlation: &str,
         limit: i64,
     ) -> Result<Vec<StoryEvent>, StoreError> {
         static EVENTS: Statement = Statement::new(concat_events!("correlation_id = $1"));
-        let rows = self.query(&EVENTS, vec![correlation.into(), limit.into()]).await?;
+        let rows = self.0.query(&EVENTS, vec![correlation.into(), limit.into()]).await?;
         rows.iter().map(event).collect()
     }
 
     /// An event, by its id.
-    pub async fn event_of_story(&mut self, id: &str) -> Result<Option<StoryEvent>, StoreError> {
+    pub async fn event(&mut self, id: &str) -> Result<Option<StoryEvent>, StoreError> {
         static EVENT: Statement = Statement::new(concat_events!("event_id = $1"));
-        let rows = self.query(&EVENT, vec![id.into(), 1i64.into()]).await?;
+        let rows = self.0.query(&EVENT, vec![id.into(), 1i64.into()]).await?;
         rows.first().map(event).transpose()
     }
 
     /// The events of an aggregate. There is no index by aggregate: all kept events are read.
-    pub async fn events_of_aggregate(
+    pub async fn of_aggregate(
         &mut self,
         id: &str,
         limit: i64,
     ) -> Result<Vec<StoryEvent>, StoreError> {
         static EVENTS: Statement = Statement::new(concat_events!("aggregate_id = $1"));
-        let rows = self.query(&EVENTS, vec![id.into(), limit.into()]).await?;
+        let rows = self.0.query(&EVENTS, vec![id.into(), limit.into()]).await?;
         rows.iter().map(event).collect()
-    }
-
-    /// A row of the outbox that is parked or in quarantine.
-    pub async fn outbox_failure(&mut self, seq: i64) -> Result<Option<OutboxFailure>, StoreError> {
-        static ROW: Statement = Statement::new(
-            "select o.event_id, o.ordering_key, o.headers, o.body, p.attempts, p.first_failed_at, \
-             p.next_attempt_at, p.quarantined_at from chapar.outbox_parked p \
-             join (select * from chapar.outbox union all select * from chapar.outbox_held) o \
-             on o.seq = p.seq where p.seq = $1",
-        );
-        static BEHIND: Statement = Statement::new(
-            "select seq from chapar.outbox_parked where ordering_key = $1 and seq > $2 \
-             order by seq limit 20",
-        );
-        let rows = self.query(&ROW, vec![seq.into()]).await?;
-        let Some(row) = rows.first() else { return Ok(None) };
-        let Some(event) = self.event_of_story(&row.get::<String>(0)?).await? else {
-            return Ok(None);
-        };
-        let ordering_key: Option<String> = row.get(1)?;
-        let args = vec![ordering_key.as_deref().into(), seq.into()];
-        let behind = self.query(&BEHIND, args).await?;
-        Ok(Some(OutboxFailure {
-            event,
-            ordering_key,
-            headers: row.get(2)?,
-            body: row.get(3)?,
-            attempts: row.get(4)?,
-            first_failed_at: row.get(5)?,
-            next_attempt_at: row.get(6)?,
-            quarantined_at: row.get(7)?,
-            behind: behind.iter().map(|row| row.get(0)).collect::<Result<_, _>>()?,
-        }))
-    }
-
-    /// How many events a subscription of the log has not acknowledged.
-    pub async fn log_lag(&mut self, subscription: &str) -> Result<i64, StoreError> {
-        static LAG: Statement = Statement::new(
-            "select count(*) from chapar.cursors c join chapar.log l \
-             on l.log_partition = c.log_partition and l.log_offset > c.acked_offset \
-             join chapar.subscriptions s on s.subscription = c.subscription and s.topic = l.topic \
-             where c.subscription = $1",
-        );
-        let rows = self.query(&LAG, vec![subscription.into()]).await?;
-        rows.first().map_or(Ok(0), |row| row.get(0))
     }
 
     /// Inbox results of some events.
@@ -194,7 +133,7 @@ impl Conn<'_> {
              join chapar.inbox i on i.consumer = r.subscription \
              where i.event_id = any($1) order by i.processed_at",
         );
-        let rows = self.query(&RECEPTIONS, vec![events.into()]).await?;
+        let rows = self.0.query(&RECEPTIONS, vec![events.into()]).await?;
         let reception = |row: &Row| {
             Ok(Reception {
                 event_id: row.get(0)?,
@@ -218,7 +157,7 @@ impl Conn<'_> {
              union all select event_id, consumer, tenant, 'stash', null, 'waiting', \
              'came before its saga', stashed_at from chapar.saga_stash where event_id = any($1)",
         );
-        let rows = self.query(&BOXES, vec![events.into()]).await?;
+        let rows = self.0.query(&BOXES, vec![events.into()]).await?;
         let boxed = |row: &Row| {
             Ok(Boxed {
                 event_id: row.get(0)?,
@@ -234,29 +173,94 @@ impl Conn<'_> {
         rows.iter().map(boxed).collect()
     }
 
+    /// The events that were appended under an idempotency key: tenant, topic, event, when.
+    pub async fn with_intent(
+        &mut self,
+        key: &str,
+    ) -> Result<Vec<(String, String, String, Timestamp)>, StoreError> {
+        static APPENDED: Statement = Statement::new(
+            "select tenant, topic, event_id, created_at from chapar.idempotency \
+             where key = $1 limit 100",
+        );
+        let rows = self.0.query(&APPENDED, vec![key.into()]).await?;
+        let found = |row: &Row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
+        rows.iter().map(found).collect()
+    }
+}
+
+impl OutboxRows<'_> {
+    /// A row of the outbox that is parked or in quarantine.
+    pub async fn failure(&mut self, seq: i64) -> Result<Option<OutboxFailure>, StoreError> {
+        static ROW: Statement = Statement::new(
+            "select o.event_id, o.ordering_key, o.headers, o.body, p.attempts, p.first_failed_at, \
+             p.next_attempt_at, p.quarantined_at from chapar.outbox_parked p \
+             join (select * from chapar.outbox union all select * from chapar.outbox_held) o \
+             on o.seq = p.seq where p.seq = $1",
+        );
+        static BEHIND: Statement = Statement::new(
+            "select seq from chapar.outbox_parked where ordering_key = $1 and seq > $2 \
+             order by seq limit 20",
+        );
+        let rows = self.0.query(&ROW, vec![seq.into()]).await?;
+        let Some(row) = rows.first() else { return Ok(None) };
+        let Some(event) = self.0.story().event(&row.get::<String>(0)?).await? else {
+            return Ok(None);
+        };
+        let ordering_key: Option<String> = row.get(1)?;
+        let args = vec![ordering_key.as_deref().into(), seq.into()];
+        let behind = self.0.query(&BEHIND, args).await?;
+        Ok(Some(OutboxFailure {
+            event,
+            ordering_key,
+            headers: row.get(2)?,
+            body: row.get(3)?,
+            attempts: row.get(4)?,
+            first_failed_at: row.get(5)?,
+            next_attempt_at: row.get(6)?,
+            quarantined_at: row.get(7)?,
+            behind: behind.iter().map(|row| row.get(0)).collect::<Result<_, _>>()?,
+        }))
+    }
+}
+
+impl LogCursors<'_> {
+    /// How many events a subscription of the log has not acknowledged.
+    pub async fn lag(&mut self, subscription: &str) -> Result<i64, StoreError> {
+        static LAG: Statement = Statement::new(
+            "select count(*) from chapar.cursors c join chapar.log l \
+             on l.log_partition = c.log_partition and l.log_offset > c.acked_offset \
+             join chapar.subscriptions s on s.subscription = c.subscription and s.topic = l.topic \
+             where c.subscription = $1",
+        );
+        let rows = self.0.query(&LAG, vec![subscription.into()]).await?;
+        rows.first().map_or(Ok(0), |row| row.get(0))
+    }
+}
+
+impl Sagas<'_> {
     /// The sagas of a correlation.
-    pub async fn sagas_of_story(&mut self, correlation: &str) -> Result<Vec<SagaCard>, StoreError> {
+    pub async fn of_story(&mut self, correlation: &str) -> Result<Vec<SagaCard>, StoreError> {
         static SAGAS: Statement = Statement::new(
             "select saga, key, tenant, definition, state, version, correlation_id, started_at, \
              updated_at, outcome from chapar.sagas where correlation_id = $1 order by started_at",
         );
-        let rows = self.query(&SAGAS, vec![correlation.into()]).await?;
+        let rows = self.0.query(&SAGAS, vec![correlation.into()]).await?;
         rows.iter().map(crate::saga::card).collect()
     }
 
     /// The sagas with a key, of any kind.
-    pub async fn sagas_with_key(&mut self, key: &str) -> Result<Vec<SagaCard>, StoreError> {
+    pub async fn with_key(&mut self, key: &str) -> Result<Vec<SagaCard>, StoreError> {
         static SAGAS: Statement = Statement::new(
             "select saga, key, tenant, definition, state, version, correlation_id, started_at, \
              updated_at, outcome from chapar.sagas where key = $1 order by started_at limit 100",
         );
-        let rows = self.query(&SAGAS, vec![key.into()]).await?;
+        let rows = self.0.query(&SAGAS, vec![key.into()]).await?;
         rows.iter().map(crate::saga::card).collect()
     }
 
     /// The newest sagas, filtered by kind, state or outcome where given; the outcome `open` means
     /// not ended.
-    pub async fn sagas(
+    pub async fn list(
         &mut self,
         saga: Option<&str>,
         state: Option<&str>,
@@ -271,76 +275,19 @@ impl Conn<'_> {
              order by started_at desc limit $4",
         );
         let args = vec![saga.into(), state.into(), outcome.into(), limit.into()];
-        let rows = self.query(&SAGAS, args).await?;
+        let rows = self.0.query(&SAGAS, args).await?;
         rows.iter().map(crate::saga::card).collect()
     }
+}
 
-    /// The effects that a tenant requested in some time, at most 10,000.
-    pub async fn effects_between(
-        &mut self,
-        tenant: &str,
-        from: Timestamp,
-        to: Timestamp,
-    ) -> Result<Vec<EffectCard>, StoreError> {
-        static EFFECTS: Statement = Statement::new(
-            "select kind, idempotency_key, status, attempts, due_at, created_at, finished_at, \
-             last_error, cause from chapar.effects where tenant = $1 and created_at >= $2 \
-             and created_at <= $3 order by created_at limit 10000",
-        );
-        let rows = self.query(&EFFECTS, vec![tenant.into(), from.into(), to.into()]).await?;
-        let effect = |row: &Row| {
-            Ok(EffectCard {
-                kind: row.get(0)?,
-                key: row.get(1)?,
-                status: row.get(2)?,
-                attempts: row.get(3)?,
-                due_at: row.get(4)?,
-                created_at: row.get(5)?,
-                finished_at: row.get(6)?,
-                last_error: row.get(7)?,
-                cause: row.get(8)?,
-            })
-        };
-        rows.iter().map(effect).collect()
-    }
-
-    /// Makes an effect due now; false if it is not pending.
-    pub async fn hurry_effect(
-        &mut self,
-        tenant: &str,
-        kind: &str,
-        key: &str,
-        now: Timestamp,
-    ) -> Result<bool, StoreError> {
-        static HURRY: Statement = Statement::new(
-            "update chapar.effects set due_at = $4 where tenant = $1 and kind = $2 \
-             and idempotency_key = $3 and status = 'pending' and due_at > $4",
-        );
-        let args = vec![tenant.into(), kind.into(), key.into(), now.into()];
-        Ok(self.run(&HURRY, args).await? == 1)
-    }
-
-    /// The events that were appended under an idempotency key: tenant, topic, event, when.
-    pub async fn events_with_intent(
-        &mut self,
-        key: &str,
-    ) -> Result<Vec<(String, String, String, Timestamp)>, StoreError> {
-        static APPENDED: Statement = Statement::new(
-            "select tenant, topic, event_id, created_at from chapar.idempotency \
-             where key = $1 limit 100",
-        );
-        let rows = self.query(&APPENDED, vec![key.into()]).await?;
-        let found = |row: &Row| Ok((row.get(0)?, row.get(1)?, row.get(2)?, row.get(3)?));
-        rows.iter().map(found).collect()
-    }
-
+impl Letters<'_> {
     /// A dead letter, by its own id: its consumer, event, tenant, status, error and time.
-    pub async fn letter_card(&mut self, id: &str) -> Result<Option<Boxed>, StoreError> {
+    pub async fn card(&mut self, id: &str) -> Result<Option<Boxed>, StoreError> {
         static LETTER: Statement = Statement::new(
             "select event_id, consumer, tenant, status, error, first_failed_at \
              from chapar.dead_letters where id = $1",
         );
-        let rows = self.query(&LETTER, vec![id.into()]).await?;
+        let rows = self.0.query(&LETTER, vec![id.into()]).await?;
         let letter = |row: &Row| {
             Ok(Boxed {
                 event_id: row.get(0)?,

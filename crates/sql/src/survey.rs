@@ -1,11 +1,11 @@
-//! Counting the rows of each table, for the console and for the verdict of a run.
+//! Counting the rows of each table, for the console and for the census of a run.
 
 use jiff::Timestamp;
 
-use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::saga::SagaSummary;
 use crate::statement::Statement;
+use crate::tables::{OutboxRows, Surveys, Tables};
 
 /// The current state, cheap enough to query every second.
 #[derive(Debug, Clone, Default)]
@@ -17,14 +17,15 @@ pub struct Survey {
     pub dead_letters: i64,
     pub parked: i64,
     pub effects_pending: i64,
+    pub effects_stuck: i64,
     pub timers: i64,
     pub sagas: Vec<SagaSummary>,
 }
 
-/// The verdict of a run, counted by comparing tables. Slow on a large store.
+/// The census of a run: how many events are where, counted by comparing tables. Slow on a large store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
-pub struct Verdict {
+pub struct Census {
     pub events_appended: i64,
     pub events_published: i64,
     pub events_applied: i64,
@@ -54,24 +55,26 @@ pub struct OutboxLag {
     pub seconds: f64,
 }
 
-impl Conn<'_> {
+impl OutboxRows<'_> {
     /// The lag of the relay.
-    pub async fn outbox_lag(&mut self, now: Timestamp) -> Result<OutboxLag, StoreError> {
-        let (waiting, oldest) = self.outbox_waiting().await?;
+    pub async fn lag(&mut self, now: Timestamp) -> Result<OutboxLag, StoreError> {
+        let (waiting, oldest) = self.waiting().await?;
         let age = oldest.map(|oldest| now.duration_since(oldest).as_secs_f64().max(0.0));
         Ok(OutboxLag { waiting, seconds: age.unwrap_or(0.0) })
     }
 
-    pub(crate) async fn outbox_waiting(&mut self) -> Result<(i64, Option<Timestamp>), StoreError> {
+    pub(crate) async fn waiting(&mut self) -> Result<(i64, Option<Timestamp>), StoreError> {
         static WAITING: Statement = Statement::new(
             "select count(*), min(written_at) from (select written_at from chapar.outbox_waiting \
              union all select o.written_at from chapar.outbox_parked p join chapar.outbox o \
                  on o.seq = p.seq where p.quarantined_at is null) w",
         );
-        let rows = self.query(&WAITING, vec![]).await?;
+        let rows = self.0.query(&WAITING, vec![]).await?;
         rows.first().map_or(Ok((0, None)), |row| Ok((row.get(0)?, row.get(1)?)))
     }
+}
 
+impl Surveys<'_> {
     /// How much work is still pending: events to publish or apply, and effects and timers that are
     /// due before `soon`.
     pub async fn under_way(&mut self, soon: Timestamp) -> Result<i64, StoreError> {
@@ -84,12 +87,12 @@ impl Conn<'_> {
              + (select count(*) from chapar.effects where status = 'pending') \
              + (select count(*) from chapar.timers where due_at <= $1)",
         );
-        let rows = self.query(&UNDER_WAY, vec![soon.into()]).await?;
+        let rows = self.0.query(&UNDER_WAY, vec![soon.into()]).await?;
         rows.first().map_or(Ok(0), |row| row.get(0))
     }
 
     /// The current state.
-    pub async fn survey(&mut self) -> Result<Survey, StoreError> {
+    pub async fn counts(&mut self) -> Result<Survey, StoreError> {
         static QUARANTINED: Statement = Statement::new(
             "select count(*) from chapar.outbox_parked where quarantined_at is not null",
         );
@@ -98,8 +101,10 @@ impl Conn<'_> {
         static PARKED: Statement = Statement::new("select count(*) from chapar.parked");
         static EFFECTS: Statement =
             Statement::new("select count(*) from chapar.effects where status = 'pending'");
+        static STUCK: Statement =
+            Statement::new("select count(*) from chapar.effects where status = 'stuck'");
         static TIMERS: Statement = Statement::new("select count(*) from chapar.timers");
-        let (outbox_waiting, outbox_oldest) = self.outbox_waiting().await?;
+        let (outbox_waiting, outbox_oldest) = self.0.outbox_rows().waiting().await?;
         Ok(Survey {
             outbox_waiting,
             outbox_oldest,
@@ -107,13 +112,14 @@ impl Conn<'_> {
             dead_letters: self.count(&LETTERS).await?,
             parked: self.count(&PARKED).await?,
             effects_pending: self.count(&EFFECTS).await?,
+            effects_stuck: self.count(&STUCK).await?,
             timers: self.count(&TIMERS).await?,
-            sagas: self.saga_summary().await?,
+            sagas: self.0.sagas().summary().await?,
         })
     }
 
-    /// The verdict of a run.
-    pub async fn verdict(&mut self) -> Result<Verdict, StoreError> {
+    /// The census of a run: how many events are where.
+    pub async fn census(&mut self) -> Result<Census, StoreError> {
         static APPENDED: Statement = Statement::new("select count(*) from chapar.outbox");
         static PUBLISHED: Statement = Statement::new("select count(*) from chapar.log");
         static APPLIED: Statement = Statement::new("select count(*) from chapar.inbox");
@@ -122,7 +128,7 @@ impl Conn<'_> {
         static PARKED: Statement = Statement::new("select count(*) from chapar.parked");
         static UNLOGGED: Statement = Statement::new(
             "select count(*) from chapar.outbox o \
-             where not exists (select 1 from chapar.log l where l.event_id = o.event_id) \
+             where not exists (select 1 from chapar.log l where l.event_id = o.event_id and l.tenant = o.tenant) \
              and not exists (select 1 from chapar.outbox_waiting w where w.seq = o.seq) \
              and not exists (select 1 from chapar.outbox_parked p where p.seq = o.seq)",
         );
@@ -132,13 +138,13 @@ impl Conn<'_> {
              join chapar.cursors c on c.subscription = s.subscription \
                  and c.log_partition = l.log_partition and l.log_offset <= c.acked_offset \
              where not exists (select 1 from chapar.inbox i \
-                     where i.consumer = s.subscription and i.event_id = l.event_id) \
+                     where i.consumer = s.subscription and i.event_id = l.event_id and i.tenant = l.tenant) \
                and not exists (select 1 from chapar.dead_letters d where d.consumer = s.subscription \
                      and d.log_partition = l.log_partition and d.log_offset = l.log_offset) \
                and not exists (select 1 from chapar.parked p \
-                     where p.consumer = s.subscription and p.event_id = l.event_id) \
+                     where p.consumer = s.subscription and p.event_id = l.event_id and p.tenant = l.tenant) \
                and not exists (select 1 from chapar.saga_stash t \
-                     where t.consumer = s.subscription and t.event_id = l.event_id)",
+                     where t.consumer = s.subscription and t.event_id = l.event_id and t.tenant = l.tenant)",
         );
         static WAITING: Statement = Statement::new(
             "select (select count(*) from chapar.outbox_waiting) \
@@ -150,9 +156,9 @@ impl Conn<'_> {
              join chapar.cursors c on c.subscription = s.subscription \
                  and c.log_partition = l.log_partition and l.log_offset > c.acked_offset \
              where not exists (select 1 from chapar.inbox i \
-                     where i.consumer = s.subscription and i.event_id = l.event_id)",
+                     where i.consumer = s.subscription and i.event_id = l.event_id and i.tenant = l.tenant)",
         );
-        Ok(Verdict {
+        Ok(Census {
             events_appended: self.count(&APPENDED).await?,
             events_published: self.count(&PUBLISHED).await?,
             events_applied: self.count(&APPLIED).await?,
@@ -168,14 +174,14 @@ impl Conn<'_> {
         static COUNTS: Statement = Statement::new(
             "select consumer, count(*) from chapar.inbox group by consumer order by consumer",
         );
-        let rows = self.query(&COUNTS, vec![]).await?;
+        let rows = self.0.query(&COUNTS, vec![]).await?;
         rows.iter()
             .map(|row| Ok(ConsumerCount { consumer: row.get(0)?, applied: row.get(1)? }))
             .collect()
     }
 
     async fn count(&mut self, statement: &Statement) -> Result<i64, StoreError> {
-        let rows = self.query(statement, vec![]).await?;
+        let rows = self.0.query(statement, vec![]).await?;
         rows.first().map_or(Ok(0), |row| row.get(0))
     }
 }

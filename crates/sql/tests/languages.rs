@@ -19,13 +19,13 @@ async fn orders(server: &servers::Postgres) -> (Store, servers::Database) {
     let create =
         "create table orders (tenant text not null, id text primary key, total bigint not null)";
     tx.execute(create, vec![]).await.unwrap();
-    tx.execute("call chapar.protect('orders')", vec![]).await.unwrap();
+    tx.execute("call chapar.protect('orders'::regclass)", vec![]).await.unwrap();
     tx.commit().await.unwrap();
     (store, database)
 }
 
 async fn emitted(store: &Store, order: &str) -> i64 {
-    let mut tx = store.begin_engine().await.unwrap();
+    let mut tx = store.begin_raw().await.unwrap();
     let both = "select count(*) from orders o join chapar.outbox e on e.aggregate_id = o.id \
                 where o.id = $1 and not e.sealed and e.ordering_key = 'acme:' || o.id";
     tx.fetch(both, vec![order.into()]).await.unwrap()[0].get(0).unwrap()
@@ -50,26 +50,11 @@ async fn psql_emits_in_its_own_transaction() {
 async fn python_emits_in_its_own_transaction() {
     let server = need!(servers::postgres());
     let (store, database) = orders(&server).await;
-    let packages = psycopg();
+    let packages = servers::python_packages("psycopg").unwrap();
     let id = run(Command::new("python3")
         .env("PYTHONPATH", packages)
         .arg(sample("emit.py"))
         .arg(database.url()));
     assert_eq!(id.trim().len(), 36, "an event id: {id}");
     assert_eq!(emitted(&store, "ord_2").await, 1);
-}
-
-/// psycopg in the cache of the test servers, fetched the first time.
-fn psycopg() -> PathBuf {
-    let packages = servers::cache_dir().join("psycopg-3");
-    if !packages.join("psycopg").is_dir() {
-        let fresh = tempfile::tempdir_in(servers::cache_dir()).unwrap();
-        run(Command::new("python3")
-            .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"])
-            .arg(fresh.path())
-            .arg("psycopg[binary]>=3,<4"));
-        // Another test program may have been faster; then its copy serves as well.
-        let _ = std::fs::rename(fresh.path(), &packages);
-    }
-    packages
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use chapar_core::Id;
 use chapar_core::port::{
     DeclaredSubscription, Delivery, Outgoing, Pruning, Subscription, SubscriptionSpec, TopicSpec,
-    Topology, Transport,
+    Topology, Transport, TransportError,
 };
 use chapar_sql::{SqlTransport, Store, StoreOptions};
 use chapar_testkit::conformance::{Bench, Need};
@@ -262,4 +262,69 @@ async fn the_log_is_compared_with_a_catalog_on_sqlite() {
 async fn the_log_is_compared_with_a_catalog_on_postgres() {
     let bench = need!(PostgresBench::open(Need::Shared));
     is_compared_with_a_catalog(&bench.address()).await;
+}
+
+fn numbered(key: &str, n: usize) -> Outgoing {
+    Outgoing {
+        id: format!("{key}-{n}").parse().unwrap(),
+        topic: "orders".into(),
+        tenant: "acme".into(),
+        key: Some(key.into()),
+        headers: chapar_core::Headers::new(),
+        body: "{}".into(),
+    }
+}
+
+/// Changes a setting of the database; it holds for connections that are made afterwards.
+async fn set(database: &servers::Database, setting: &str) {
+    let store = Store::open(database.url(), &StoreOptions::default()).await.unwrap();
+    let mut tx = store.begin_raw().await.unwrap();
+    tx.execute("set local transaction_read_only = off", vec![]).await.unwrap();
+    let sql = format!("alter database {} {setting}", database.name());
+    tx.execute(sql.leak(), vec![]).await.unwrap();
+    tx.commit().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_read_only_spell_and_a_lock_timeout_refuse_no_message() {
+    let database = need!(servers::postgres()).database("spell").unwrap();
+    connect(database.url(), "a").await;
+    set(&database, "set default_transaction_read_only = on").await;
+    let store = Store::open(database.url(), &StoreOptions::default()).await.unwrap();
+    let answers =
+        SqlTransport::new(store, "a").publish(vec![numbered("k", 1), numbered("l", 1)]).await;
+    let passing =
+        |answer: &Result<_, TransportError>| matches!(answer, Err(TransportError::Unavailable(_)));
+    assert!(answers.iter().all(passing), "{answers:?}");
+    set(&database, "reset default_transaction_read_only").await;
+    set(&database, "set lock_timeout = '50ms'").await;
+    let store = Store::open(database.url(), &StoreOptions::default()).await.unwrap();
+    let mut other = store.begin_engine().await.unwrap();
+    other.execute("lock table chapar.log in exclusive mode", vec![]).await.unwrap();
+    let transport = SqlTransport::new(store.clone(), "a");
+    let answers = transport.publish(vec![numbered("k", 1), numbered("l", 1)]).await;
+    assert!(answers.iter().all(passing), "{answers:?}");
+    other.rollback().await.unwrap();
+    let answers = transport.publish(vec![numbered("k", 1), numbered("l", 1)]).await;
+    assert!(answers.iter().all(Result::is_ok), "{answers:?}");
+}
+
+#[tokio::test]
+async fn only_the_message_that_the_database_refuses_is_refused_and_its_key_waits() {
+    let database = need!(servers::postgres()).database("refused").unwrap();
+    let transport = connect(database.url(), "a").await;
+    let mut batch: Vec<Outgoing> = (1..=9).map(|n| numbered(&format!("k{}", n % 3), n)).collect();
+    batch[3].topic = "a text with a \0 is refused by PostgreSQL".into();
+    let answers = transport.publish(batch).await;
+    let said: Vec<&str> = answers
+        .iter()
+        .map(|answer| match answer {
+            Ok(_) => "published",
+            Err(TransportError::Refused(_)) => "refused",
+            Err(_) => "waits",
+        })
+        .collect();
+    assert_eq!(said[3], "refused", "{answers:?}");
+    assert_eq!(said[6], "waits", "a later one of its key: {answers:?}");
+    assert_eq!(said.iter().filter(|said| **said == "published").count(), 7, "{answers:?}");
 }

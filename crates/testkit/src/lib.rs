@@ -21,9 +21,11 @@ pub mod conformance;
 pub mod history;
 mod http;
 pub mod memory;
+mod profile;
 pub mod proxy;
 pub mod servers;
 
 pub use authority::{Authority, Certified};
 pub use browser::{Browser, BrowserError};
 pub use http::{Answer, http};
+pub use profile::profile;

@@ -51,7 +51,7 @@ pub enum Network {
 
 #[derive(Debug)]
 struct Shared {
-    server: String,
+    server: Mutex<String>,
     state: Mutex<State>,
     changed: Condvar,
     lost: AtomicU64,
@@ -86,7 +86,7 @@ impl Proxy {
         let address = listener.local_addr()?;
         let state = State { network: Network::Whole, closed: false, next: 0, open: HashMap::new() };
         let shared = Arc::new(Shared {
-            server: server.to_owned(),
+            server: Mutex::new(server.to_owned()),
             state: Mutex::new(state),
             changed: Condvar::new(),
             lost: AtomicU64::new(0),
@@ -105,6 +105,11 @@ impl Proxy {
     /// Where clients connect to.
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// Passes new connections on to another server, as an address that follows a failover does.
+    pub fn redirect(&self, server: &str) {
+        *self.shared.server.lock().unwrap_or_else(PoisonError::into_inner) = server.to_owned();
     }
 
     /// Closes every connection, and new ones until it is healed; returns how many were open.
@@ -217,7 +222,8 @@ impl Shared {
         if !self.passes(id, Way::Requests) {
             return Ok(());
         }
-        let server = TcpStream::connect(&self.server)?;
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let server = TcpStream::connect(&server)?;
         server.set_nodelay(true)?;
         client.set_nodelay(true)?;
         {

@@ -91,6 +91,18 @@ pub fn shown(url: &str) -> String {
     servers.collect::<Vec<_>>().join(",")
 }
 
+/// Whether `host`, `host:port` or `[host]:port` is this machine.
+#[cfg(any(feature = "nats", feature = "kafka"))]
+pub(crate) fn is_loopback(place: &str) -> bool {
+    let place = place.split('/').next().unwrap_or_default();
+    let host = match place.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
+        Some((host, _)) => host,
+        None => place.rsplit_once(':').map_or(place, |(host, _)| host),
+    };
+    let address = host.parse::<std::net::IpAddr>();
+    address.map_or(host.eq_ignore_ascii_case("localhost"), |address| address.is_loopback())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -102,6 +114,17 @@ mod tests {
         assert_eq!(shown("sql:"), "sql:");
         let url = "kafka://me:se?cret@a:9092,b:9092?sasl=PLAIN&password=secret";
         assert_eq!(shown(url), "kafka://a:9092,b:9092");
+    }
+
+    #[test]
+    #[cfg(any(feature = "nats", feature = "kafka"))]
+    fn this_machine_is_known_by_its_addresses() {
+        for ours in ["localhost", "localhost:4222", "127.0.0.1", "127.8.0.1:1", "[::1]:4222"] {
+            assert!(is_loopback(ours), "{ours}");
+        }
+        for other in ["nats:4222", "10.0.0.1", "localhost.example.org", "127.0.0.1.nip.io:1", ""] {
+            assert!(!is_loopback(other), "{other}");
+        }
     }
 
     #[test]

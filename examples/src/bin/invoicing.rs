@@ -1,5 +1,5 @@
 //! Two services on CloudEvents. Invoicing issues invoices; the ledger books each of them once, in
-//! the order of its tenant. A message that does not fit goes to the dead letters.
+//! the order of its tenant. A message of another shape goes to the dead letters.
 #![allow(clippy::print_stdout, reason = "a program prints")]
 
 use std::time::Duration;
@@ -12,6 +12,13 @@ use chapar::prelude::*;
 struct InvoiceCreated {
     invoice_id: String,
     cents: i64,
+}
+
+/// The same event from a program that was not updated: its shape is another one.
+#[derive(Event, Serialize)]
+#[event("invoicing.invoice.created", id = number)]
+struct OldInvoiceCreated {
+    number: String,
 }
 
 const TABLES: &str = "
@@ -31,9 +38,6 @@ async fn issue(chapar: &Chapar, tenant: &Tenant, id: &str, cents: i64) -> Handle
 
 /// The entry and the claim of the event commit together: no event is booked twice.
 async fn book(created: InvoiceCreated, cx: &mut Cx) -> Handled {
-    if created.cents < 0 {
-        return Err(Failure::terminal("an invoice is not negative"));
-    }
     let insert = "insert into ledger (tenant, entry, invoice, cents) \
         select :tenant, count(*) + 1, $1, $2 from ledger where tenant = :tenant";
     cx.execute(insert, params![created.invoice_id, created.cents]).await?;
@@ -58,7 +62,8 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     for (id, cents) in [("inv-1", 4200), ("inv-2", 1300), ("inv-3", 99)] {
         issue(&invoicing, &acme, id, cents).await?;
     }
-    issue(&invoicing, &zenith, "inv-9", -1).await?;
+    let outdated = async |cx: &mut Cx| cx.emit(OldInvoiceCreated { number: "9".into() }).await;
+    invoicing.command(&zenith).run(outdated).await?;
 
     let ledger = running.metrics().consumer("ledger.invoices");
     while ledger.applied() < 3 || ledger.dead_letters() < 1 {

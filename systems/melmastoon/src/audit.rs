@@ -73,7 +73,7 @@ impl Audit {
 
 /// Looks at everything. Each check is one statement, so it sees one moment.
 pub async fn audit(store: &Store) -> Result<Audit, StoreError> {
-    let mut tx = store.begin_read().await?;
+    let mut tx = store.begin_report().await?;
     let found = Audit {
         bookings: bookings(&mut tx).await?,
         rooms_sold_twice: count(&mut tx, &ROOMS_SOLD_TWICE).await?,

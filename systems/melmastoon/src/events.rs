@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn every_topic_fits_the_grammar_of_the_platform() {
-        let profile = Profile::builtin("melmastoon").unwrap();
+        let profile = crate::profile();
         for topic in generated::SUBJECTS {
             profile.subject(topic).unwrap();
         }

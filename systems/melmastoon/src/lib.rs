@@ -110,7 +110,7 @@ pub fn app(app: App, config: &Config) -> App {
 
 /// What the hotel decides for itself.
 pub fn profile() -> Profile {
-    Profile::builtin("melmastoon").expect("the profile is built in")
+    Profile::from_toml(include_str!("../profile.toml")).expect("the profile is tested to be valid")
 }
 
 fn registry() -> Registry {
@@ -129,13 +129,16 @@ pub fn backbone(store: Store) -> Chapar {
 pub fn migrations() -> Vec<Migration> {
     const TABLES: &str = include_str!("../migrations/0001_hotel.sql");
     const PROTECT: &str = include_str!("../migrations/0001_hotel_protect.sql");
-    vec![Migration {
+    const QUEUED_AT: &str = include_str!("../migrations/0002_key_queue_time.sql");
+    let hotel = Migration {
         version: 1,
         name: "hotel",
         postgres: format!("{TABLES}{PROTECT}").into(),
         sqlite: TABLES.into(),
         additive: false,
-    }]
+    };
+    // SQLite has no type for times; they are numbers in both versions.
+    vec![hotel, Migration::new(2, "key_queue_time", "select 1").on_postgres(QUEUED_AT)]
 }
 
 /// Brings Chapar's tables and the hotel's up to date.

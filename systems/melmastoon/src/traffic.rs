@@ -175,7 +175,7 @@ impl Generator {
 
     async fn made_before(&self) -> Result<u64, StoreError> {
         const COUNT: &str = "select count(*) from reservations";
-        let mut tx = self.chapar.store().begin_read().await?;
+        let mut tx = self.chapar.store().begin_report().await?;
         let row = tx.fetch_optional(COUNT, vec![]).await?;
         tx.rollback().await?;
         let made: i64 = row.map_or(Ok(0), |row| row.get(0))?;

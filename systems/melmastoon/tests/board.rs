@@ -3,6 +3,7 @@
 
 mod common;
 
+use chapar_sql::Tables;
 use std::collections::BTreeSet;
 
 use common::{HOTEL, Hotel, on_both, stop, until};
@@ -32,11 +33,11 @@ async fn the_board_shows_who_arrives(hotel: Hotel) {
     until("both to be on the board", async || on_the_board(&hotel).await == expected).await;
 
     let mut tx = hotel.chapar.store().begin_engine().await.unwrap();
-    assert!(tx.conn().ask_for_build(BOARD, "rebuild", "ada", "a test").await.unwrap());
+    assert!(tx.projections().ask_for_build(BOARD, "rebuild", "ada", "a test").await.unwrap());
     tx.commit().await.unwrap();
     until("the board to be built again", async || {
         let mut tx = hotel.chapar.store().begin_engine().await.unwrap();
-        tx.conn().projections().await.unwrap()[0].finished_at.is_some()
+        tx.projections().list().await.unwrap()[0].finished_at.is_some()
     })
     .await;
     assert_eq!(on_the_board(&hotel).await, expected);

@@ -51,7 +51,11 @@ fn consumers_read_what_their_contracts_say_no_more_and_no_less() {
             }
             let only = contract.optional.iter().fold(whole, |all, pointer| without(&all, pointer));
             let fields: usize = leaves(&only);
-            assert_eq!(fields, contract.fields.len(), "{file} shows what nobody reads");
+            assert_eq!(
+                fields,
+                contract.fields.len(),
+                "{file} shows a field that no contract lists"
+            );
         }
     }
 }

@@ -4,6 +4,7 @@
 mod common;
 
 use chapar::{App, Event, Tenant};
+use chapar_sql::Tables;
 use common::{HOTEL, Hotel, on_both, stop, until};
 use jiff::Timestamp;
 use jiff::civil::Date;
@@ -89,8 +90,8 @@ async fn until_recorded(hotel: &Hotel, events: i64) {
 
 async fn until_idle(hotel: &Hotel) {
     until("nothing to be on its way", async || {
-        let mut tx = hotel.chapar.store().begin_read().await.unwrap();
-        tx.conn().verdict().await.unwrap().in_flight == 0
+        let mut tx = hotel.chapar.store().begin_report().await.unwrap();
+        tx.survey().census().await.unwrap().in_flight == 0
     })
     .await;
 }

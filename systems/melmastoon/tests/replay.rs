@@ -45,7 +45,7 @@ async fn hold(harness: &Harness, config: &Config, rail: Rail) -> String {
 
 async fn state(harness: &Harness, reservation: &str) -> (String, Option<String>) {
     const STATE: &str = "select state, reason from reservations where id = $1";
-    let mut tx = harness.chapar().store().begin_read().await.unwrap();
+    let mut tx = harness.chapar().store().begin_report().await.unwrap();
     let row = tx.fetch_optional(STATE, vec![reservation.into()]).await.unwrap().unwrap();
     (row.get(0).unwrap(), row.get(1).unwrap())
 }
@@ -109,4 +109,24 @@ async fn a_booking_is_confirmed_without_a_wait() {
     let told = harness.told("melmastoon.reservation.booking.confirmed.v1");
     assert_eq!(told.len(), 1);
     assert_eq!(told[0].tenant.as_str(), HOTEL);
+}
+
+#[tokio::test]
+async fn a_key_that_failed_is_queued_at_the_time_of_the_clock() {
+    let mut config = config();
+    config.vendors.lock_error = 1.0;
+    let mut harness = hotel(&config, melmastoon::app).await;
+    harness.turn(Duration::from_secs(86_400)).await.unwrap();
+    let tomorrow = harness.now();
+    let reservation = hold(&harness, &config, Rail::Card).await;
+    harness.settle().await.unwrap();
+    // The vendor is called once per turn of the clock, until the call is given up.
+    for _ in 0..10 {
+        harness.turn(Duration::from_secs(3600)).await.unwrap();
+    }
+    const QUEUED: &str = "select queued_at from manual_key_queue where reservation = $1";
+    let mut tx = harness.chapar().store().begin_report().await.unwrap();
+    let row = tx.fetch_optional(QUEUED, vec![reservation.into()]).await.unwrap().unwrap();
+    let queued: jiff::Timestamp = row.get(0).unwrap();
+    assert!(tomorrow <= queued && queued <= harness.now(), "{queued}");
 }

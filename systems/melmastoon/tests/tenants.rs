@@ -34,7 +34,7 @@ async fn a_service_sees_and_changes_the_bookings_of_its_tenant_only() {
     melmastoon::migrate(&store).await.unwrap();
     for tenant in ["a", "b"] {
         let mut tx = store.begin(tenant).await.unwrap();
-        let queue = "insert into manual_key_queue values ($1, 'r1', 'vendor error', 0)";
+        let queue = "insert into manual_key_queue values ($1, 'r1', 'vendor error', now())";
         tx.execute(queue, vec![tenant.into()]).await.unwrap();
         tx.commit().await.unwrap();
     }
@@ -43,6 +43,6 @@ async fn a_service_sees_and_changes_the_bookings_of_its_tenant_only() {
     let taken =
         tx.execute("delete from manual_key_queue where tenant = 'b'", vec![]).await.unwrap();
     assert_eq!(taken, 0);
-    let forged = "insert into manual_key_queue values ('b', 'r2', 'forged', 0)";
+    let forged = "insert into manual_key_queue values ('b', 'r2', 'forged', now())";
     assert!(tx.execute(forged, vec![]).await.is_err());
 }

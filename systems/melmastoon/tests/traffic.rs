@@ -3,6 +3,7 @@
 
 mod common;
 
+use chapar_sql::Tables;
 use std::time::Duration;
 
 use chapar::ops::{Letters, Operator};
@@ -81,7 +82,7 @@ async fn a_generator_goes_on_where_the_last_one_ended(hotel: Hotel) {
 }
 
 async fn dead_letters(hotel: &Hotel) -> Vec<(String, String, String)> {
-    let mut tx = hotel.chapar.store().begin_read().await.unwrap();
-    let open = tx.conn().open_dead_letters(10).await.unwrap();
+    let mut tx = hotel.chapar.store().begin_report().await.unwrap();
+    let open = tx.letters().open(10).await.unwrap();
     open.into_iter().map(|letter| (letter.id, letter.consumer, letter.error)).collect()
 }

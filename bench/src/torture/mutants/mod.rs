@@ -1,9 +1,10 @@
-//! Wrong relays, each with a common design error. They share only the outbox and the broker with ours; their state is
-//! in the schema `mutant`.
+//! Wrong relays, each with a common design error, and sabotaged databases in which ours must fail. Wrong relays share only
+//! the outbox and the broker with ours; their state is in the schema `mutant`.
 
 mod late_cursor;
 mod leased;
 mod marked;
+mod sabotage;
 mod skip_locked;
 mod snapshot;
 
@@ -20,51 +21,71 @@ use tokio_util::sync::CancellationToken;
 
 use super::worker::Worker;
 
-/// A relay that is wrong by design.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mutant {
+macro_rules! mutants {
+    ($($(#[doc = $doc:literal])+ $mutant:ident = $name:literal,)+) => {
+        /// A relay that is wrong by design, or a defect that a sabotaged database brings back.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        pub enum Mutant {
+            $($(#[doc = $doc])+ $mutant,)+
+        }
+
+        impl Mutant {
+            /// All of them.
+            pub const ALL: &[Mutant] = &[$(Mutant::$mutant,)+];
+
+            /// Its name on the command line.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Mutant::$mutant => $name,)+
+                }
+            }
+        }
+    };
+}
+
+mutants! {
     /// Continues after the highest sequence number seen: a row that commits late is never read.
-    SequenceCursor,
+    SequenceCursor = "sequence-cursor",
     /// Several relays take the oldest unlocked rows and publish them concurrently: events of a key overtake each other.
-    SkipLocked,
+    SkipLocked = "skip-locked",
     /// Publishes rows below the oldest running transaction in transaction id order: a transaction gets its id before it
     /// locks a key.
-    XminHorizon,
+    XminHorizon = "xmin-horizon",
     /// Takes rows that are visible now and were not before, above a low-water mark, and below it those of transactions
     /// that ran below `pg_snapshot_xmax`: others with higher ids ran too.
-    SnapshotXmax,
+    SnapshotXmax = "snapshot-xmax",
     /// Marks rows and then publishes them: killed in between, they are never published.
-    MarkBeforePublish,
+    MarkBeforePublish = "mark-before-publish",
     /// Holds a lease that writes are not checked against: after a freeze it moves its successor's cursor.
-    LeaseWithoutEpoch,
+    LeaseWithoutEpoch = "lease-without-epoch",
+    /// A new topic of a consumer does not become one of its group.
+    TopicNotAdded = "topic-not-added",
+    /// Passing trouble of the database looks like a fault of the data.
+    TroubleIsRefusal = "trouble-is-refusal",
 }
 
 impl Mutant {
-    /// All of them.
-    pub const ALL: [Mutant; 6] = [
-        Mutant::SequenceCursor,
-        Mutant::SkipLocked,
-        Mutant::XminHorizon,
-        Mutant::SnapshotXmax,
-        Mutant::MarkBeforePublish,
-        Mutant::LeaseWithoutEpoch,
-    ];
-
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Mutant::SequenceCursor => "sequence-cursor",
-            Mutant::SkipLocked => "skip-locked",
-            Mutant::XminHorizon => "xmin-horizon",
-            Mutant::SnapshotXmax => "snapshot-xmax",
-            Mutant::MarkBeforePublish => "mark-before-publish",
-            Mutant::LeaseWithoutEpoch => "lease-without-epoch",
-        }
+    /// Whether it is a relay of its own, which publishes whole messages and knows nothing else.
+    pub fn is_a_relay(self) -> bool {
+        matches!(
+            self,
+            Mutant::SequenceCursor
+                | Mutant::SkipLocked
+                | Mutant::XminHorizon
+                | Mutant::SnapshotXmax
+                | Mutant::MarkBeforePublish
+                | Mutant::LeaseWithoutEpoch
+        )
     }
 
-    /// Creates the mutants' tables.
+    /// Creates the tables of wrong relays, or sabotages the database.
     pub(super) async fn prepare(self, connection: &mut PgConnection) -> Result<()> {
-        sqlx::raw_sql(include_str!("schema.sql")).execute(connection).await?;
+        let text = match sabotage::of(self) {
+            Some(text) => text,
+            None if self.is_a_relay() => include_str!("schema.sql"),
+            None => return Ok(()),
+        };
+        sqlx::raw_sql(text).execute(connection).await?;
         Ok(())
     }
 }
@@ -73,10 +94,10 @@ impl FromStr for Mutant {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, String> {
-        let found = Mutant::ALL.into_iter().find(|mutant| mutant.name() == name);
+        let found = Mutant::ALL.iter().copied().find(|mutant| mutant.name() == name);
         found.ok_or_else(|| {
-            let known = Mutant::ALL.map(Mutant::name).join(", ");
-            format!("there is no mutant {name:?}; there are {known}")
+            let known: Vec<&str> = Mutant::ALL.iter().map(|mutant| mutant.name()).collect();
+            format!("there is no mutant {name:?}; there are {}", known.join(", "))
         })
     }
 }
@@ -139,6 +160,7 @@ pub(super) async fn run(mutant: Mutant, worker: Worker, stop: CancellationToken)
         Mutant::LeaseWithoutEpoch => {
             relay(leased::LeaseWithoutEpoch::default(), &worker, &stop).await
         }
+        other => anyhow::bail!("{} is not a process", other.name()),
     }
 }
 

@@ -1,5 +1,7 @@
 //! What a schema guarantees about a field.
 
+use std::collections::BTreeSet;
+
 use prost_reflect::{Kind, MessageDescriptor};
 use serde_json::Value;
 
@@ -62,6 +64,53 @@ fn look(root: &Value, schema: &Value, names: &[String], steps: usize) -> Promise
     best
 }
 
+/// The values that a JSON Schema lists at the position of a pointer; none where it lists none.
+pub(super) fn listed(schema: &Value, pointer: &str) -> Option<BTreeSet<String>> {
+    let names: Vec<String> =
+        pointer.split('/').skip(1).map(|name| name.replace("~1", "/").replace("~0", "~")).collect();
+    values(schema, schema, &names, MOST_STEPS)
+}
+
+fn values(
+    root: &Value,
+    schema: &Value,
+    names: &[String],
+    steps: usize,
+) -> Option<BTreeSet<String>> {
+    let steps = steps.checked_sub(1)?;
+    let shown = |value: &Value| value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+    let below = |part: &Value, names: &[String]| values(root, part, names, steps);
+    let here = match names.split_first() {
+        None => {
+            let list = schema.get("enum").and_then(Value::as_array);
+            let only = schema.get("const").map(|value| BTreeSet::from([shown(value)]));
+            only.or_else(|| list.map(|list| list.iter().map(shown).collect()))
+        }
+        Some((name, rest)) => {
+            let items = schema.get("items").filter(|_| name == "*");
+            let field = schema.get("properties").and_then(|fields| fields.get(name));
+            field.or(items).and_then(|part| below(part, rest))
+        }
+    };
+    let target = schema.get("$ref").and_then(Value::as_str).and_then(|path| path.strip_prefix('#'));
+    let target = || below(root.pointer(target?)?, names);
+    let parts = |keyword: &str| schema.get(keyword).and_then(Value::as_array);
+    let all = || parts("allOf")?.iter().find_map(|part| below(part, names));
+    // Of alternatives that lead there, each must list its values.
+    let any = |keyword: &str| {
+        let branches = parts(keyword)?.iter();
+        let reached = branches.filter(|part| look(root, part, names, steps) != Promise::Absent);
+        let lists: Option<Vec<BTreeSet<String>>> = reached
+            .map(|part| match part.get("type").and_then(Value::as_str) {
+                Some("null") if names.is_empty() => Some(BTreeSet::from(["null".to_owned()])),
+                _ => below(part, names),
+            })
+            .collect();
+        lists.filter(|lists| !lists.is_empty()).map(|lists| lists.into_iter().flatten().collect())
+    };
+    here.or_else(target).or_else(all).or_else(|| any("anyOf")).or_else(|| any("oneOf"))
+}
+
 /// Whether a name is required by the schema or by a part that always applies.
 fn requires(root: &Value, schema: &Value, name: &str, steps: usize) -> bool {
     let Some(steps) = steps.checked_sub(1) else { return false };
@@ -103,6 +152,36 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn listed_values_are_found_where_they_are_declared() {
+        let schema = json!({
+            "properties": {
+                "a": { "enum": ["x", "y"] },
+                "b": { "$ref": "#/$defs/b" },
+                "c": { "anyOf": [{ "enum": ["x"] }, { "type": "null" }] },
+                "d": { "items": { "properties": { "e": { "const": "z" } } } },
+                "f": { "type": "string" },
+                "g": { "anyOf": [{ "enum": ["x"] }, { "type": "string" }] },
+            },
+            "allOf": [{ "properties": { "h": { "enum": [1] } } }],
+            "$defs": { "b": { "enum": ["x"] } },
+        });
+        let found =
+            |pointer: &str| listed(&schema, pointer).map(|values| Vec::from_iter(values).join(" "));
+        for (pointer, expected) in [
+            ("/a", Some("x y")),
+            ("/b", Some("x")),
+            ("/c", Some("null x")),
+            ("/d/*/e", Some("z")),
+            ("/f", None),
+            ("/g", None),
+            ("/h", Some("1")),
+            ("/nothing", None),
+        ] {
+            assert_eq!(found(pointer).as_deref(), expected, "{pointer}");
+        }
+    }
 
     #[test]
     fn a_field_is_promised_where_every_event_has_it() {

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use base64::prelude::{BASE64_STANDARD, Engine};
 use chapar_core::Profile;
 use chapar_core::bundle::Bundle;
-use chapar_core::catalog::{Catalog, Event, Kind, Mistake, Place, Rule};
+use chapar_core::catalog::{Catalog, Encoding, Event, Kind, Mistake, Place, Rule};
 use sha2::{Digest, Sha256};
 
 use crate::Loaded;
+use crate::schema::hex;
 
 /// The released contracts.
 #[derive(Debug, Clone, Default)]
@@ -16,6 +17,10 @@ pub struct Released {
     pub(super) contracts: BTreeMap<String, Contract>,
     /// Which services had a contract about which subjects; unknown for a bundle.
     pub(super) reads: BTreeSet<(String, String)>,
+    /// The schema of the envelope; unknown for older bundles.
+    pub(super) envelope: Option<String>,
+    /// The template of the ordering keys; unknown for older bundles.
+    pub(super) key_template: Option<String>,
     /// Mistakes that may hide a contract.
     pub(super) unread: Vec<Mistake>,
 }
@@ -27,6 +32,10 @@ pub(super) struct Contract {
     pub(super) owner: String,
     /// Unknown for a bundle.
     pub(super) kind: Option<Kind>,
+    /// The Protobuf message; none for JSON.
+    pub(super) message: Option<String>,
+    /// The field of the ordering key, or `none`; unknown for older bundles.
+    pub(super) key: Option<String>,
     pub(super) deprecated: bool,
     pub(super) replaced_by: Option<String>,
     /// Unknown for a bundle; it may have any reader.
@@ -66,6 +75,8 @@ impl Released {
                 version: event.subject.version(),
                 owner: event.owner.clone(),
                 kind: Some(event.kind),
+                message: message_of(event),
+                key: Some(key_of(event)),
                 deprecated: event.deprecated.is_some(),
                 replaced_by: event.deprecated.as_ref().map(|d| d.replaced_by.clone()),
                 consumers: Some(consumers.collect()),
@@ -77,7 +88,10 @@ impl Released {
         let contracts = contracts.collect();
         let unread = loaded.mistakes.iter().filter(|mistake| hides(mistake)).cloned().collect();
         let own = |(service, subject): (&str, &str)| (service.to_owned(), subject.to_owned());
-        Released { contracts, reads: loaded.reads().map(own).collect(), unread }
+        let envelope = loaded.envelope.as_ref().map(|schema| schema.text.clone());
+        let key_template = Some(loaded.catalog.profile.key_template.as_str().to_owned());
+        let reads = loaded.reads().map(own).collect();
+        Released { contracts, reads, envelope, key_template, unread }
     }
 
     /// The contracts of a bundle of the system that has this profile.
@@ -90,9 +104,7 @@ impl Released {
         }
         let mut contracts = BTreeMap::new();
         for contract in &bundle.contracts {
-            let digest = Sha256::digest(contract.schema.as_bytes());
-            let hash: String = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-            if !contract.uri.ends_with(&format!("#sha256-{hash}")) {
+            if !names(&contract.uri, &contract.schema) {
                 return Err(BundleError::Hash(contract.subject.clone()));
             }
             if contract.message.is_some() && BASE64_STANDARD.decode(&contract.schema).is_err() {
@@ -106,6 +118,8 @@ impl Released {
                 version: subject.version(),
                 owner: contract.owner.clone(),
                 kind: None,
+                message: contract.message.clone(),
+                key: contract.key.clone(),
                 deprecated: contract.deprecated.is_some(),
                 replaced_by: None,
                 consumers: None,
@@ -114,7 +128,14 @@ impl Released {
             };
             contracts.insert(contract.subject.clone(), old);
         }
-        Ok(Released { contracts, reads: BTreeSet::new(), unread: Vec::new() })
+        let envelope = match &bundle.envelope {
+            Some(envelope) if !names(&envelope.uri, &envelope.schema) => {
+                return Err(BundleError::Hash("the envelope".to_owned()));
+            }
+            envelope => envelope.as_ref().map(|envelope| envelope.schema.clone()),
+        };
+        let key_template = bundle.key_template.clone();
+        Ok(Released { contracts, envelope, key_template, ..Released::default() })
     }
 
     /// How many contracts there are.
@@ -134,6 +155,12 @@ impl Released {
     }
 }
 
+/// Whether an address has the hash of this text.
+fn names(uri: &str, schema: &str) -> bool {
+    let hash = hex(&Sha256::digest(schema.as_bytes()));
+    uri.ends_with(&format!("#sha256-{hash}"))
+}
+
 /// Whether a mistake may hide events of the catalog.
 fn hides(mistake: &Mistake) -> bool {
     let rules = [
@@ -145,6 +172,19 @@ fn hides(mistake: &Mistake) -> bool {
         Rule::WrongValue,
     ];
     mistake.place.file.ends_with(".toml") && rules.contains(&mistake.rule)
+}
+
+/// The Protobuf message of an event.
+pub(super) fn message_of(event: &Event) -> Option<String> {
+    match &event.encoding {
+        Encoding::Protobuf(message) => Some(message.clone()),
+        Encoding::Json => None,
+    }
+}
+
+/// The ordering key of an event as its catalog file spells it.
+pub(super) fn key_of(event: &Event) -> String {
+    event.key.clone().unwrap_or_else(|| "none".to_owned())
 }
 
 /// The path of an event's schema in its system.

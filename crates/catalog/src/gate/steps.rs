@@ -71,7 +71,9 @@ pub(super) fn undecided(next: u32) -> Vec<String> {
 
 pub(super) fn note(rule: &str) -> Vec<String> {
     match rule {
-        "enum-widened" => vec!["document in CHANGELOG.events.md".to_owned()],
+        "enum-widened" => {
+            vec!["document it in CHANGELOG.events.md: --changelog writes the entry".to_owned()]
+        }
         _ => Vec::new(),
     }
 }

@@ -27,12 +27,10 @@ const PUBLISHING: &[&str] = &["emit(", "append(", "append_batch(", "Draft::new("
 
 /// The declared code of a system.
 ///
-/// It is looked through as text. Found is what stands there in so many words: a subject in
-/// quotes, a type of [`Event`](chapar_core::Event) among the arguments of `emit`, `append` and
-/// `Draft::new`, an event without an `intent`, the mark of a vendor. Not found is what only
-/// running the program could tell: a subject that is put together, an event that comes in
-/// a variable. Those are refused when the program runs. Comments on lines of their own do not
-/// count.
+/// A text scan: it finds literal subjects and cannot see computed ones, which are refused when
+/// the program runs. It also finds a type of [`Event`](chapar_core::Event) among the arguments of
+/// `emit`, `append` and `Draft::new`, an event without an `intent`, and the mark of a vendor.
+/// Comments on lines of their own do not count.
 pub(super) struct Code<'a> {
     files: Vec<File<'a>>,
     /// The subject of each event type, by type name. A name that two types share is ambiguous and

@@ -106,7 +106,7 @@ resource "google_pubsub_subscription" "subscription" {
       push_endpoint = "${var.push_endpoints[each.value.service]}${push_config.value}"
       oidc_token {
         service_account_email = trimprefix(local.accounts[each.value.account], "serviceAccount:")
-        audience              = var.push_audience
+        audience              = lookup(var.push_audiences, each.value.service, var.push_endpoints[each.value.service])
       }
     }
   }

@@ -15,10 +15,10 @@ variable "push_endpoints" {
   default     = {}
 }
 
-variable "push_audience" {
-  description = "The audience of the tokens that pushes carry; without one, the address that is pushed to."
-  type        = string
-  default     = null
+variable "push_audiences" {
+  description = "The audience of the tokens that pushes to a service carry; without one, the address of the service. Give each its own: a token for one service is then refused by the others."
+  type        = map(string)
+  default     = {}
 }
 
 variable "regions" {

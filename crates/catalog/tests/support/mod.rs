@@ -15,8 +15,13 @@ pub const STAY: &str = SCHEMA;
 pub const FILES: &[(&str, &str)] = &[
     (
         "catalog.toml",
-        "profile = \"melmastoon\"\ntitle = \"House\"\nsummary = \"A house.\"\nversion = \"1.0.0\"\n\
-         readers_of_all = [\"audit-service\"]\n",
+        concat!(
+            "profile = \"",
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../systems/melmastoon/profile.toml\"\n",
+            "title = \"House\"\nsummary = \"A house.\"\nversion = \"1.0.0\"\n",
+            "readers_of_all = [\"audit-service\"]\n",
+        ),
     ),
     (
         BOOKING,
@@ -160,7 +165,12 @@ convert = [
 const BANK: &[(&str, &str)] = &[
     (
         "catalog.toml",
-        "profile = \"meridian\"\ntitle = \"Bank\"\nsummary = \"A bank.\"\nversion = \"1.0.0\"\n",
+        concat!(
+            "profile = \"",
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../systems/meridian/profile.toml\"\n",
+            "title = \"Bank\"\nsummary = \"A bank.\"\nversion = \"1.0.0\"\n",
+        ),
     ),
     (
         "catalog/current-account.toml",

@@ -1,19 +1,23 @@
 //! Consumers: who handles which events, and how.
 
+mod admission;
 mod batch;
-mod boxes;
+mod failed;
 mod gap;
+mod item;
 mod order;
 mod outside;
+mod release;
 mod runner;
 
 use std::collections::HashMap;
 use std::future::Future;
+use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use chapar_core::machine::breaker::Breaker;
-use chapar_core::machine::failure::FailurePolicy;
+use chapar_core::machine::failure::{FailureKind, FailurePolicy};
 use chapar_core::machine::retry::RetryPolicy;
 use chapar_core::port::BoxFuture;
 use chapar_core::{Envelope, Event};
@@ -23,10 +27,12 @@ use crate::cx::Cx;
 use crate::failure::Failure;
 use crate::push::Endpoint;
 
-#[cfg(feature = "sqlite")]
-pub(crate) use batch::Item;
-pub(crate) use batch::fact;
 pub use gap::{Gap, Missing};
+#[cfg(feature = "sqlite")]
+pub(crate) use item::Item;
+pub(crate) use item::{NAMELESS, fact};
+#[cfg(feature = "sqlite")]
+pub(crate) use runner::Later;
 pub(crate) use runner::Runner;
 
 /// A consumer: a name, the events it handles, and what to do when that fails.
@@ -74,6 +80,8 @@ pub(crate) type SerializeBy = dyn Fn(&Envelope) -> Option<String> + Send + Sync;
 pub(crate) enum Handling {
     Each(Arc<Handler>),
     Set(Arc<SetHandler>),
+    /// By a handler of the engine, which works on our own tables.
+    Own(Arc<Handler>),
 }
 
 /// An async function or closure over an event and a [`Cx`] that returns [`Handled`](crate::Handled).
@@ -156,6 +164,12 @@ impl Consumer {
     /// Handles the events of one topic.
     pub(crate) fn handling(mut self, topic: &str, handler: Arc<Handler>) -> Self {
         self.handle(topic, Handling::Each(handler));
+        self
+    }
+
+    /// Handles the events of one topic by a handler of the engine: it begins in the engine's role.
+    pub(crate) fn handling_itself(mut self, topic: &str, handler: Arc<Handler>) -> Self {
+        self.handle(topic, Handling::Own(handler));
         self
     }
 
@@ -342,7 +356,16 @@ impl Consumer {
 
 /// The typed payload; one that does not fit its type fails for good.
 pub(crate) fn decoded<E: DeserializeOwned>(envelope: &Envelope) -> Result<E, Failure> {
-    envelope.payload.parse().map_err(|error| undecodable(&error))
+    // A panic would be retried, and there is nothing to retry in reading the same bytes again. What
+    // it says may quote the payload.
+    match std::panic::catch_unwind(AssertUnwindSafe(|| envelope.payload.parse())) {
+        Ok(parsed) => parsed.map_err(|error| undecodable(&error)),
+        Err(_) => {
+            let event = std::any::type_name::<E>();
+            let message = format!("reading the payload as {event} panicked; see the log");
+            Err(Failure::new(FailureKind::Undecodable, message))
+        }
+    }
 }
 
 fn undecodable(error: &chapar_core::PayloadError) -> Failure {
@@ -350,5 +373,5 @@ fn undecodable(error: &chapar_core::PayloadError) -> Failure {
     if let Some(source) = std::error::Error::source(error) {
         message = format!("{message}: {source}");
     }
-    Failure::new(chapar_core::machine::failure::FailureKind::Undecodable, message)
+    Failure::new(FailureKind::Undecodable, message)
 }

@@ -1,122 +1,43 @@
-//! Keeping the order of a key over topics and processes: who may go, who waits, who is too late.
+//! The place of an event in its key: reading it, and recording how far the key is.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::MutexGuard;
 use std::time::Duration;
 
-use chapar_core::machine::failure::FailureKind;
-use chapar_core::machine::order::{Place, Progress, Standing};
+use chapar_core::machine::order::{Hole, Place};
 use chapar_core::machine::stamps::{HEADER, Stamp};
 use chapar_core::{Envelope, Headers};
-use chapar_sql::{InboxFloor, InboxHole, InboxMark, StoreError, Tx};
+use chapar_sql::{InboxFloor, InboxHole, InboxMark, StoreError, Tables, Tx};
 use jiff::Timestamp;
 use tracing::warn;
 
-use crate::consumer::batch::Item;
 use crate::consumer::gap::{Gap, Missing};
+use crate::consumer::item::Item;
 use crate::consumer::runner::Runner;
 use crate::cx::Cx;
 use crate::failure::Failure;
 
-/// What becomes of each item of a batch, by its place in it.
-#[derive(Debug, Default)]
-pub(crate) struct Turns {
-    /// Something before it is missing, or it stands behind one that waits.
-    pub(crate) held: HashSet<usize>,
-    /// Its number was passed before, and it is in no hole.
-    pub(crate) old: HashSet<usize>,
-    /// It was left out before, and comes now.
-    pub(crate) fills: HashSet<usize>,
-    /// Its wait is over; what is missing of its own line is left out.
-    gaps: HashMap<usize, Option<(i64, i64)>>,
-}
-
 impl Runner {
     /// The place of a message in its key, as its stamp or, where that is declared, the version
-    /// of its aggregate tells it.
+    /// of its aggregate tells it. `spread`: its key may be in several partitions.
     pub(crate) fn place(
         &self,
         topic: &str,
         headers: &Headers,
         envelope: Option<&Envelope>,
+        spread: bool,
     ) -> Option<Place> {
         if !self.consumer.ordered {
             return None;
         }
         if let Some(stamp) = headers.get(HEADER).and_then(Stamp::read) {
-            return Some(Place::by_stamp(&stamp, topic, self.consumer.handlers.keys()));
+            let place = Place::by_stamp(&stamp, topic, self.consumer.handlers.keys());
+            return Some(place.spread(spread));
         }
         let envelope = envelope.filter(|_| self.consumer.by_version)?;
         let aggregate = envelope.aggregate.as_ref()?;
         let name = format!("{} {}", aggregate.kind, aggregate.id);
         Some(Place::by_version(&name, aggregate.version?))
-    }
-
-    /// Decides who of a tenant's items may go. Marks are read before the boxes are looked into:
-    /// the transaction that stored an event as letter, parked or stashed committed both.
-    pub(crate) async fn turns(&self, tx: &mut Tx, items: &[Item]) -> Result<Turns, Failure> {
-        let mut turns = Turns::default();
-        let tenant = &items[0].arrival.tenant;
-        let mut keys: Vec<String> =
-            items.iter().filter_map(|item| item.placed()).map(|(key, _)| key.to_owned()).collect();
-        keys.dedup();
-        if keys.is_empty() {
-            return Ok(turns);
-        }
-        let mut known: HashMap<String, Progress> = HashMap::new();
-        for mark in tx.conn().inbox_marks(&self.consumer.name, tenant, keys.clone()).await? {
-            known.entry(mark.ordering_key).or_default().learn(mark.line, mark.last_seq);
-        }
-        let now = self.chapar.clock().now();
-        let mut waiting: HashSet<&str> = HashSet::new();
-        for (index, item) in items.iter().enumerate() {
-            let Some(key) = item.arrival.ordering_key.as_deref() else { continue };
-            if item.released.is_some() {
-                continue;
-            }
-            if waiting.contains(key) {
-                turns.held.insert(index);
-                continue;
-            }
-            let Some(place) = &item.place else { continue };
-            let progress = known.entry(key.to_owned()).or_default();
-            match progress.standing(place) {
-                Standing::Next => {}
-                Standing::Old => {
-                    turns.old.insert(index);
-                }
-                Standing::Early if self.is_where_we_came_in(progress, place, now) => {}
-                Standing::Early if self.may_wait(item, now) => {
-                    turns.held.insert(index);
-                    waiting.insert(key);
-                    continue;
-                }
-                Standing::Early => {
-                    turns.gaps.insert(index, progress.hole_before(place));
-                }
-            }
-            progress.pass(place);
-        }
-        if !turns.old.is_empty() {
-            let mut holes = tx.conn().inbox_holes(&self.consumer.name, tenant, keys).await?;
-            holes.extend(turns.gaps.iter().filter_map(|(index, gap)| {
-                let (key, place) = items[*index].placed()?;
-                let (low, high) = (*gap)?;
-                Some(InboxHole {
-                    ordering_key: key.to_owned(),
-                    line: place.line.clone(),
-                    low,
-                    high,
-                })
-            }));
-            for (index, item) in items.iter().enumerate() {
-                if turns.old.contains(&index) && take_out(&mut holes, item) {
-                    turns.old.remove(&index);
-                    turns.fills.insert(index);
-                }
-            }
-        }
-        Ok(turns)
     }
 
     /// Learns where this consumer came in on the topics of items, before they are looked at.
@@ -141,48 +62,26 @@ impl Runner {
         lower.sort_unstable();
         let mut tx = self.chapar.store().begin_engine().await?;
         for (topic, seq) in lower {
-            tx.conn().lower_floor(&self.consumer.name, topic, seq, now).await?;
+            tx.inbox().lower_floor(&self.consumer.name, topic, seq, now).await?;
         }
-        let known = tx.conn().floors(&self.consumer.name).await?;
+        let known = tx.inbox().floors(&self.consumer.name).await?;
         tx.commit().await?;
         *self.floors() = known.into_iter().map(|floor| (floor.topic.clone(), floor)).collect();
         Ok(())
     }
 
-    fn floors(&self) -> MutexGuard<'_, HashMap<String, InboxFloor>> {
+    pub(crate) fn floors(&self) -> MutexGuard<'_, HashMap<String, InboxFloor>> {
         self.floors.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
-
-    /// Whether all that is missing is older than the first event this consumer ever got on its
-    /// topic. Partitions deliver that first one at different times, so this is believed only
-    /// after as long as an event would have been waited for.
-    fn is_where_we_came_in(&self, progress: &Progress, place: &Place, now: Timestamp) -> bool {
-        let floors = self.floors();
-        let prehistory = |topic: &str, number: i64| {
-            floors.get(topic).is_some_and(|floor| {
-                let age = Duration::try_from(now.duration_since(floor.since)).unwrap_or_default();
-                number < floor.first_seq && age >= self.consumer.gap.limit()
-            })
-        };
-        progress.standing(&place.without(prehistory)) == Standing::Next
-    }
-
-    fn may_wait(&self, item: &Item, now: Timestamp) -> bool {
-        let waited = item.held_since.map_or(Duration::ZERO, |since| {
-            Duration::try_from(now.duration_since(since)).unwrap_or_default()
-        });
-        waited < self.consumer.gap.limit()
     }
 
     /// What the declared policy does before an event whose wait is over.
     pub(crate) async fn over_gap(
         &self,
         cx: &mut Cx,
-        turns: &Turns,
-        index: usize,
         item: &Item,
+        skips: &[Hole],
     ) -> Result<(), Failure> {
-        let (Some(hole), Some((key, place))) = (turns.gaps.get(&index), item.placed()) else {
+        let (false, Some((key, place))) = (skips.is_empty(), item.placed()) else {
             return Ok(());
         };
         let (consumer, tenant) = (&self.consumer.name, &item.arrival.tenant);
@@ -193,10 +92,14 @@ impl Runner {
             number = place.number,
             "goes on without an event that belongs before this one"
         );
-        if let Some((low, high)) = *hole {
-            let (ordering_key, line) = (key.to_owned(), place.line.clone());
-            let hole = InboxHole { ordering_key, line, low, high };
-            cx.tx().conn().dig_hole(consumer, tenant, &hole).await?;
+        for skipped in skips {
+            let hole = InboxHole {
+                ordering_key: key.to_owned(),
+                line: skipped.line.clone(),
+                low: skipped.low,
+                high: skipped.high,
+            };
+            cx.engine().await?.inbox().dig_hole(consumer, tenant, &hole).await?;
         }
         self.metrics.add_gaps(1);
         if let Gap::Fetch { fetch, .. } = &self.consumer.gap {
@@ -204,28 +107,39 @@ impl Runner {
             if let Ok(envelope) = &item.envelope {
                 cx.turn_to(envelope.clone(), false);
             }
-            let limit = self.consumer.timeout;
-            let late =
-                || Failure::new(FailureKind::Timeout, format!("fetching took over {limit:?}"));
-            tokio::time::timeout(limit, fetch(missing, cx)).await.map_err(|_| late())??;
+            cx.serve().await?;
+            let fetch = fetch.clone();
+            self.execution()
+                .call(cx, |cx: &mut Cx| Box::pin(async move { fetch(missing, cx).await }))
+                .await?;
         }
         Ok(())
     }
 
-    /// Moves the marks of a tenant's items forward.
+    /// Moves the marks of a tenant's items forward, also over what is left out before them: the
+    /// next event of the key need not wait for that again.
     pub(crate) async fn mark<'a>(
         &self,
         tx: &mut Tx,
         tenant: &str,
-        items: impl Iterator<Item = &'a Item>,
+        items: impl Iterator<Item = (&'a Item, &'a [Hole])>,
     ) -> Result<(), Failure> {
-        let mark = |item: &Item| {
-            let (key, place) = item.placed()?;
-            let (ordering_key, line) = (key.to_owned(), place.line.clone());
-            Some(InboxMark { ordering_key, line, last_seq: place.number })
-        };
-        let marks = items.filter_map(mark).collect();
-        Ok(tx.conn().advance_marks(&self.consumer.name, tenant, marks).await?)
+        let mut marks = Vec::new();
+        for (item, skips) in items {
+            let Some((key, place)) = item.placed() else { continue };
+            let mut mark = |line: &str, last_seq| {
+                marks.push(InboxMark {
+                    ordering_key: key.to_owned(),
+                    line: line.to_owned(),
+                    last_seq,
+                })
+            };
+            for skipped in skips {
+                mark(&skipped.line, skipped.high);
+            }
+            mark(&place.line, place.number);
+        }
+        Ok(tx.inbox().advance_marks(&self.consumer.name, tenant, marks).await?)
     }
 
     /// An event has gone into a box: those after it need not wait for it, and its number stays
@@ -233,17 +147,17 @@ impl Runner {
     pub(crate) async fn pass_over(&self, tx: &mut Tx, item: &Item) -> Result<(), Failure> {
         let Some((key, place)) = item.placed() else { return Ok(()) };
         let tenant = &item.arrival.tenant;
-        self.mark(tx, tenant, std::iter::once(item)).await?;
+        self.mark(tx, tenant, std::iter::once((item, &[][..]))).await?;
         let (ordering_key, line) = (key.to_owned(), place.line.clone());
         let hole = InboxHole { ordering_key, line, low: place.number, high: place.number };
-        Ok(tx.conn().dig_hole(&self.consumer.name, tenant, &hole).await?)
+        Ok(tx.inbox().dig_hole(&self.consumer.name, tenant, &hole).await?)
     }
 
     /// An event that was left out has been applied.
     pub(crate) async fn fill(&self, tx: &mut Tx, item: &Item) -> Result<(), Failure> {
         let Some((key, place)) = item.known_place() else { return Ok(()) };
         let (consumer, tenant) = (&self.consumer.name, &item.arrival.tenant);
-        Ok(tx.conn().fill_hole(consumer, tenant, key, &place.line, place.number).await?)
+        Ok(tx.inbox().fill_hole(consumer, tenant, key, &place.line, place.number).await?)
     }
 
     /// When an item that waits is looked at again: soon at first, less often later.
@@ -258,28 +172,13 @@ impl Runner {
 
 impl Item {
     /// Its key and place, unless it comes out of a box: then its turn was decided before.
-    fn placed(&self) -> Option<(&str, &Place)> {
+    pub(crate) fn placed(&self) -> Option<(&str, &Place)> {
         self.known_place().filter(|_| self.released.is_none())
     }
 
     fn known_place(&self) -> Option<(&str, &Place)> {
         Some((self.arrival.ordering_key.as_deref()?, self.place.as_ref()?))
     }
-}
-
-/// Takes an item's number out of the hole it lies in, if it does.
-fn take_out(holes: &mut Vec<InboxHole>, item: &Item) -> bool {
-    let Some((key, place)) = item.placed() else { return false };
-    let at = holes.iter().position(|hole| {
-        hole.ordering_key == key
-            && hole.line == place.line
-            && (hole.low..=hole.high).contains(&place.number)
-    });
-    let Some(at) = at else { return false };
-    let hole = holes.swap_remove(at);
-    holes.push(InboxHole { high: place.number - 1, ..hole.clone() });
-    holes.push(InboxHole { low: place.number + 1, ..hole });
-    true
 }
 
 /// Puts the items of a key into the order of their numbers, where all have comparable ones.

@@ -1,9 +1,12 @@
 //! Consumers whose events are applied by a service outside, which is called before the claim.
 
+use chapar_core::machine::admission::Decision;
 use chapar_core::machine::failure::FailureKind;
+use chapar_sql::Tables;
 
 use crate::consumer::Consumer;
-use crate::consumer::batch::Item;
+use crate::consumer::admission::Admission;
+use crate::consumer::item::Item;
 use crate::consumer::runner::Runner;
 use crate::failure::Failure;
 
@@ -22,7 +25,9 @@ impl Consumer {
         endpoint: &crate::push::Endpoint,
     ) -> Self {
         for topic in topics.into_iter().map(Into::into) {
-            self = self.handling(&topic, std::sync::Arc::new(|_, _| Box::pin(async { Ok(()) })));
+            let applied: std::sync::Arc<super::Handler> =
+                std::sync::Arc::new(|_, _| Box::pin(async { Ok(()) }));
+            self = self.handling_itself(&topic, applied);
             self.outside.insert(topic, endpoint.clone());
         }
         self
@@ -64,19 +69,19 @@ impl Runner {
         Ok(may_apply)
     }
 
-    /// Whether the event was applied before, or waits for an earlier one or a dead letter of its key.
+    /// Whether the event is not to be applied now: it was applied before, comes too late, or waits
+    /// for an earlier one or a dead letter of its key.
     async fn is_settled(&self, item: &Item) -> Result<bool, Failure> {
-        let (name, arrival) = (&self.consumer.name, &item.arrival);
+        let (name, event) = (&self.consumer.name, &item.arrival.event_id);
         let mut tx = self.chapar.store().begin_read().await?;
-        let mut settled = tx.conn().is_applied(name, &arrival.event_id).await?;
-        if let Some(key) = arrival.ordering_key.as_ref().filter(|_| self.consumer.ordered)
-            && item.released.is_none()
-        {
-            settled |= !tx.conn().blocked_keys(name, vec![key.clone()]).await?.is_empty();
-            // Over topics that know nothing of one another, it may have come before its time.
-            settled |= !self.turns(&mut tx, std::slice::from_ref(item)).await?.held.is_empty();
-        }
+        let applied = tx.inbox().is_applied(name, &item.arrival.tenant, event).await?;
+        let admitted = match self.admit(&mut tx, std::slice::from_ref(item)).await? {
+            Admission::Decided(decided) => {
+                matches!(decided.decisions[..], [Decision::Apply { .. }])
+            }
+            Admission::Paused | Admission::Moved => false,
+        };
         tx.rollback().await?;
-        Ok(settled)
+        Ok(applied || !admitted)
     }
 }

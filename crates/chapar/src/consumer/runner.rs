@@ -5,22 +5,25 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use chapar_core::machine::breaker::Breaker;
+use chapar_core::machine::failure::FailureKind;
 use chapar_core::machine::lanes::Lanes;
 use chapar_core::port::{
     AckToken, Delivery, Subscription, SubscriptionSpec, Transport, TransportError,
 };
-use chapar_sql::{InboxFloor, StoreError};
+use chapar_sql::{InboxFloor, Pause, StoreError, Tables};
 use jiff::Timestamp;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
-use tracing::{error, warn};
+use tracing::{error, info, warn};
 
 use crate::chapar::{Chapar, DEPRECATED};
 use crate::consumer::Consumer;
-use crate::consumer::batch::{Applied, Item};
-use crate::consumer::boxes::Verdict;
+use crate::consumer::batch::{Applied, Failed};
+use crate::consumer::failed::Fate;
+use crate::consumer::item::Item;
 use crate::consumer::order::arrange;
 use crate::cx::States;
+use crate::failure::Failure;
 use crate::metrics::ConsumerMetrics;
 use crate::supervisor::{Ended, Part};
 
@@ -49,6 +52,10 @@ const RELEASE_EVERY: Duration = Duration::from_millis(250);
 const STUCK: Duration = Duration::from_millis(50);
 /// What a message is taken to weigh before any was seen.
 const UNKNOWN_SIZE: usize = 64 << 10;
+/// When a message that was handed back may be delivered again.
+const HAND_BACK: Duration = Duration::from_secs(1);
+/// How recently events must have been applied for the consumer to count as working.
+const THRIVES: Duration = Duration::from_secs(10);
 /// How often the store is told that the subscription is attached. Whether a topic was silent is
 /// asked by the day.
 const NOTE_EVERY: Duration = Duration::from_secs(60);
@@ -65,8 +72,17 @@ impl Runner {
 
     pub(crate) async fn run(self) -> Part {
         while !self.stop.is_cancelled() {
+            // Read before the first fetch: what is fetched is at least as new as the epoch says.
+            let epoch = match self.epoch().await {
+                Ok(epoch) => epoch,
+                Err(error) => {
+                    warn!(consumer = self.consumer.name, %error, "cannot read the consumer's epoch");
+                    self.pause(Duration::from_millis(500)).await;
+                    continue;
+                }
+            };
             match self.transport.subscribe(&self.spec()).await {
-                Ok(subscription) => self.consume(subscription.into()).await,
+                Ok(subscription) => self.consume(subscription.into(), epoch).await,
                 Err(error) => {
                     warn!(consumer = self.consumer.name, %error, "cannot subscribe");
                     self.pause(Duration::from_millis(500)).await;
@@ -79,21 +95,37 @@ impl Runner {
         })
     }
 
-    async fn consume(&self, subscription: Arc<dyn Subscription>) {
+    pub(crate) async fn epoch(&self) -> Result<i64, StoreError> {
+        let mut tx = self.chapar.store().begin_read().await?;
+        let epoch = tx.consumers().epoch(&self.consumer.name).await?;
+        tx.rollback().await?;
+        Ok(epoch)
+    }
+
+    async fn consume(&self, subscription: Arc<dyn Subscription>, epoch: i64) {
         let heartbeat = tokio::spawn(beat(subscription.clone()));
         let mut round = Round {
             lanes: Lanes::new(self.consumer.max_in_flight),
             working: JoinSet::new(),
             delayed: BinaryHeap::new(),
             fetching: None,
+            inside: HashMap::new(),
             bytes: 0,
             largest: UNKNOWN_SIZE,
             paused: false,
             looked: None,
             releasing: None,
             noted: None,
+            epoch,
+            moved: false,
+            applied_at: None,
         };
         while !self.stop.is_cancelled() {
+            if round.moved {
+                let consumer = &self.consumer.name;
+                info!(consumer, "moved by an operator; discards what was fetched before");
+                break;
+            }
             if let Err(error) = self.turn(&mut round, &subscription).await {
                 // Whatever is held here is delivered again.
                 warn!(consumer = self.consumer.name, %error, "subscription failed; subscribing again");
@@ -103,7 +135,7 @@ impl Runner {
         // What has begun is finished; what has not is delivered again next time.
         while let Some(done) = round.working.join_next().await {
             if let Ok(done) = done {
-                let _ = subscription.ack(&done.tokens()).await;
+                let _ = subscription.ack(&round.tokens(&done)).await;
             }
         }
         if let Some(fetching) = round.fetching {
@@ -156,8 +188,8 @@ impl Runner {
         let wanted = room > 0 || round.is_stuck();
         if round.fetching.is_none() && wanted && !self.rests(round) {
             // A task of its own: dropped half-way, a fetch would lose what it had taken.
-            let (runner, subscription) = (self.clone(), subscription.clone());
-            let fetch = async move { runner.fetch(&*subscription, room).await };
+            let (runner, subscription, epoch) = (self.clone(), subscription.clone(), round.epoch);
+            let fetch = async move { runner.fetch(&*subscription, room, epoch).await };
             round.fetching = Some(tokio::spawn(fetch));
         }
         let until_wake = round.until_wake(RELEASE_EVERY);
@@ -175,6 +207,9 @@ impl Runner {
                     round.largest /= 2;
                 }
                 for item in fetched {
+                    if round.is_inside(&item) {
+                        continue;
+                    }
                     let key = item.arrival.ordering_key.clone().filter(|_| self.consumer.ordered);
                     let tenant = item.arrival.tenant.clone();
                     round.bytes += item.arrival.body.len();
@@ -193,6 +228,7 @@ impl Runner {
         &self,
         subscription: &dyn Subscription,
         room: usize,
+        epoch: i64,
     ) -> Result<Vec<Item>, TransportError> {
         let fetched = match room {
             0 => subscription.fetch_oldest(STUCK).await?,
@@ -200,8 +236,12 @@ impl Runner {
         };
         let mut items = Vec::with_capacity(fetched.len());
         for delivery in fetched {
+            if !self.consumer.handlers.contains_key(&delivery.topic) {
+                self.hand_back(subscription, &delivery).await?;
+                continue;
+            }
             self.warn_of_deprecation(&delivery);
-            items.push(self.item(delivery).await);
+            items.push(self.item(delivery, subscription.spreads_keys(), epoch).await);
         }
         if let Err(error) = self.note_floors(&items).await {
             warn!(consumer = self.consumer.name, %error, "cannot record where the subscription began");
@@ -209,11 +249,35 @@ impl Runner {
         Ok(items)
     }
 
+    /// Hands a message back whose topic this process has no handler for: another version of the
+    /// program, which reads the subscription too, has one.
+    async fn hand_back(
+        &self,
+        subscription: &dyn Subscription,
+        delivery: &Delivery,
+    ) -> Result<(), TransportError> {
+        let first = {
+            let mut warned = self.warned.lock().unwrap_or_else(|p| p.into_inner());
+            warned.insert(format!("no handler for {}", delivery.topic))
+        };
+        if first {
+            let (consumer, topic) = (&self.consumer.name, &delivery.topic);
+            warn!(
+                consumer,
+                topic, "no handler for this topic; leaves its events to other processes"
+            );
+        }
+        match subscription.nack(&delivery.token, HAND_BACK).await {
+            Ok(()) | Err(TransportError::Expired) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Notes that the topics are still read, without which a version would seem silent.
     async fn note_reading(&self) -> Result<(), StoreError> {
         let mut tx = self.chapar.store().begin_engine().await?;
         let (name, service) = (&self.consumer.name, self.chapar.service());
-        tx.conn().note_reader(name, service, &self.consumer.topics()).await?;
+        tx.consumers().note_reader(name, service, &self.consumer.topics()).await?;
         tx.commit().await
     }
 
@@ -235,10 +299,32 @@ impl Runner {
     }
 
     async fn asked_to_pause(&self) -> Result<bool, StoreError> {
+        let consumer = &self.consumer.name;
         let mut tx = self.chapar.store().begin_read().await?;
-        let paused = tx.conn().is_paused(&self.consumer.name).await?;
+        let pause = tx.consumers().pause_of(consumer).await?;
         tx.rollback().await?;
-        Ok(paused)
+        if pause == Pause::Abandoned {
+            return self.end_abandoned_hold().await;
+        }
+        Ok(pause == Pause::InForce)
+    }
+
+    /// Resumes after a seek whose command died. It may have moved the cursors, so all processes
+    /// discard what they fetched before.
+    async fn end_abandoned_hold(&self) -> Result<bool, StoreError> {
+        let consumer = &self.consumer.name;
+        let mut tx = self.chapar.store().begin_engine().await?;
+        tx.consumers().hold_batches(consumer).await?;
+        // Another process may have been faster, or the seek goes on.
+        if !tx.consumers().end_abandoned_hold(consumer).await? {
+            let pause = tx.consumers().pause_of(consumer).await?;
+            tx.rollback().await?;
+            return Ok(pause != Pause::None);
+        }
+        tx.consumers().move_on(consumer).await?;
+        tx.commit().await?;
+        warn!(consumer, "a seek was abandoned; resuming");
+        Ok(false)
     }
 
     /// Whether nothing new may begin: an operator has paused the consumer, or its circuit breaker
@@ -276,74 +362,125 @@ impl Runner {
 
     /// Applies a batch and deals with what failed of it.
     pub(crate) async fn work(self, mut items: Vec<Item>) -> Done {
-        let keys = Done::count_keys(&items, self.consumer.ordered);
-        // Neighbours of one tenant share one switch of tenants; a stable sort keeps each
-        // key's order, since a key belongs to one tenant.
-        items.sort_by(|a, b| a.arrival.tenant.cmp(&b.arrival.tenant));
+        let mut done = Done::of(&items, self.consumer.ordered);
+        together_by_tenant(&mut items);
         if self.consumer.ordered {
             let same_key = |a: &Item, b: &Item| a.arrival.ordering_key == b.arrival.ordering_key;
             items.chunk_by_mut(same_key).for_each(arrange);
         }
-        let mut done = Done { keys, dealt: Vec::new(), later: Vec::new(), stop: false };
         let mut pending = items;
         while !pending.is_empty() {
             let batch = std::mem::take(&mut pending);
             let all: Vec<Item> = batch.clone();
             let (mut applied, mut failed) = (Applied::default(), Vec::new());
             self.apply(batch, &mut applied, &mut failed).await;
-            self.metrics.add_applied(applied.applied);
-            self.metrics.add_duplicates(applied.duplicates);
-            self.metrics.add_parked(applied.parked);
-            if applied.applied > 0
-                && let Some(mut breaker) = self.breaker()
-            {
-                breaker.succeeded();
+            self.count(&applied);
+            done.applied += applied.applied;
+            if applied.moved {
+                done.moved = true;
+                return done;
             }
-            self.metrics.add_late(applied.late);
-            let held = applied.held;
-            let unsettled: HashSet<(u32, u64)> = held
-                .iter()
-                .chain(failed.iter().flat_map(|f| std::iter::once(&f.item).chain(&f.followers)))
-                .map(at)
-                .collect();
+            let failing = failed.iter().flat_map(|f| std::iter::once(&f.item).chain(&f.followers));
+            let unsettled: HashSet<(u32, u64)> =
+                applied.held.iter().chain(&applied.paused).chain(failing).map(at).collect();
             done.dealt.extend(all.into_iter().filter(|item| !unsettled.contains(&at(item))));
-            self.hold(held, &mut done);
+            self.hold(applied.held, &mut done);
+            self.rest(applied.paused, &mut done);
             for failed in failed {
-                let copy: Vec<Item> = std::iter::once(failed.item.clone())
-                    .chain(failed.followers.iter().cloned())
-                    .collect();
-                match self.judge(failed).await {
-                    Ok(Verdict::GoOn { dealt, rest }) => {
-                        done.dealt.extend(dealt);
-                        pending.extend(rest);
-                    }
-                    Ok(Verdict::Retry { items, at }) => done.later.push((at, items)),
-                    Ok(Verdict::Stop(items)) => {
-                        done.stop = true;
-                        let never = Timestamp::MAX;
-                        done.later.push((never, items));
-                    }
-                    Err(failure) => {
-                        // The boxes could not be written; nothing is acknowledged.
-                        warn!(consumer = self.consumer.name, %failure, "cannot write dead letter or stash; retrying in 500 ms");
-                        let soon = self.chapar.clock().now();
-                        let soon = soon.saturating_add(Duration::from_millis(500));
-                        done.later.push((soon.unwrap_or(Timestamp::MAX), copy));
-                    }
-                }
+                pending.extend(self.judge(failed, &mut done).await);
+            }
+        }
+        done
+    }
+
+    /// Counts what became of a batch, and reports its dead letters.
+    pub(crate) fn count(&self, applied: &Applied) {
+        self.metrics.add_applied(applied.applied);
+        self.metrics.add_duplicates(applied.duplicates);
+        self.metrics.add_parked(applied.parked);
+        if applied.applied > 0
+            && let Some(mut breaker) = self.breaker()
+        {
+            breaker.succeeded();
+        }
+        for (item, failure) in &applied.buried {
+            if failure.kind() == FailureKind::Late {
+                self.metrics.add_late(1);
+            }
+            self.report_buried(item, failure);
+        }
+    }
+
+    /// Deals with an item that failed. Returns the followers of its key that go on now.
+    async fn judge(&self, failed: Failed, done: &mut Done) -> Vec<Item> {
+        let Failed { mut item, failure, followers } = failed;
+        let stored = match self.fate(&mut item, &failure) {
+            Fate::Stash => self.stash(&item, &failure).await,
+            Fate::Bury => self.store_failed(&item, &failure, None).await,
+            Fate::Retry(at) => {
+                let items = std::iter::once(item).chain(followers).collect();
+                done.later.push(Later { at, items, failure: Some(failure) });
+                return Vec::new();
+            }
+            Fate::Stop => {
+                done.stop = true;
+                let items = std::iter::once(item).chain(followers).collect();
+                done.later.push(Later { at: Timestamp::MAX, items, failure: Some(failure) });
+                return Vec::new();
+            }
+        };
+        if let Err(failure) = stored {
+            // Nothing was stored, so nothing is acknowledged.
+            warn!(consumer = self.consumer.name, %failure, "cannot write dead letter or stash; retrying in 500 ms");
+            let soon = self.chapar.clock().now().saturating_add(Duration::from_millis(500));
+            let items = std::iter::once(item).chain(followers).collect();
+            done.later.push(Later { at: soon.unwrap_or(Timestamp::MAX), items, failure: None });
+            return Vec::new();
+        }
+        // Where its key is blocked now, the followers find that out, and whether it is their turn.
+        done.dealt.push(item);
+        followers
+    }
+
+    /// Stores an item in back-off, so that it does not occupy the window any longer; it is tried
+    /// again from there. Its followers are parked behind it.
+    async fn spill(self, mut items: Vec<Item>, at: Timestamp, failure: Failure) -> Done {
+        let mut done = Done::of(&items, self.consumer.ordered);
+        let head = items.remove(0);
+        match self.store_failed(&head, &failure, Some(at)).await {
+            Ok(()) => {
+                done.dealt.push(head);
+                let rest = self.work(items).await;
+                done.dealt.extend(rest.dealt);
+                done.later.extend(rest.later);
+                done.stop |= rest.stop;
+                done.moved |= rest.moved;
+            }
+            Err(why) => {
+                warn!(consumer = self.consumer.name, %why, "cannot store an event in back-off; it stays in memory");
+                items.insert(0, head);
+                done.later.push(Later { at, items, failure: None });
             }
         }
         done
     }
 
     /// Puts items aside that wait for others, each key by itself.
-    fn hold(&self, mut held: Vec<Item>, done: &mut Done) {
+    fn hold(&self, held: Vec<Item>, done: &mut Done) {
         let now = self.chapar.clock().now();
-        held.sort_by(|a, b| a.arrival.ordering_key.cmp(&b.arrival.ordering_key));
-        for run in held.chunk_by_mut(|a, b| a.arrival.ordering_key == b.arrival.ordering_key) {
-            run[0].held_since.get_or_insert(now);
-            done.later.push((self.look_again(&run[0], now), run.to_vec()));
+        for mut items in by_key(held) {
+            items[0].held_since.get_or_insert(now);
+            let at = self.look_again(&items[0], now);
+            done.later.push(Later { at, items, failure: None });
         }
+    }
+
+    /// Puts items aside while the consumer is paused.
+    fn rest(&self, paused: Vec<Item>, done: &mut Done) {
+        let at = self.chapar.clock().now().saturating_add(RELEASE_EVERY);
+        let at = at.unwrap_or(Timestamp::MAX);
+        let later = by_key(paused).into_iter().map(|items| Later { at, items, failure: None });
+        done.later.extend(later);
     }
 
     async fn finish(
@@ -357,15 +494,29 @@ impl Runner {
             *self.retired.lock().unwrap_or_else(|p| p.into_inner()) = true;
             self.stop.cancel();
         }
+        round.moved |= done.moved;
+        if done.applied > 0 {
+            round.applied_at = Some(Instant::now());
+        }
         let dealt: usize = done.dealt.iter().map(|item| item.arrival.body.len()).sum();
         round.bytes = round.bytes.saturating_sub(dealt);
-        let tokens = done.tokens();
+        let tokens = round.tokens(&done);
         let now = self.chapar.clock().now();
         let mut waiting: Vec<(Option<String>, usize)> = done.keys;
-        for (at, items) in done.later {
+        let mut spilling: HashSet<String> = HashSet::new();
+        for Later { at, items, failure } in done.later {
             let key = items[0].arrival.ordering_key.clone().filter(|_| self.consumer.ordered);
             if let Some(place) = waiting.iter_mut().find(|(known, _)| *known == key) {
                 place.1 = place.1.saturating_sub(items.len());
+            }
+            if let Some(failure) = failure
+                && self.crowds(round, key.as_deref(), items.len())
+                && !done.stop
+            {
+                spilling.extend(key);
+                let runner = self.clone();
+                round.working.spawn(async move { runner.spill(items, at, failure).await });
+                continue;
             }
             let pause = at.duration_since(now).unsigned_abs().min(Duration::from_secs(3600));
             round.delayed.push(Delayed { at: Instant::now() + pause, key, items });
@@ -374,7 +525,9 @@ impl Runner {
             round.delayed.iter().filter_map(|later| later.key.as_deref()).collect();
         for (key, settled) in waiting {
             match key.as_deref() {
-                Some(key) if delayed.contains(key) => round.lanes.settle(settled),
+                Some(key) if delayed.contains(key) || spilling.contains(key) => {
+                    round.lanes.settle(settled)
+                }
                 key => round.lanes.done(key, settled),
             }
         }
@@ -388,6 +541,17 @@ impl Runner {
             Ok(()) | Err(TransportError::Expired) => Ok(()),
             Err(error) => Err(error),
         }
+    }
+
+    /// Whether items in back-off take up so much of the window that other keys starve: a single key
+    /// an eighth of it, or all of them half of it. Where nothing succeeds any more, the fault is
+    /// not theirs, and the window is the limit of what is fetched.
+    fn crowds(&self, round: &Round, key: Option<&str>, items: usize) -> bool {
+        let window = self.consumer.max_in_flight;
+        let of_key = items + key.map_or(0, |key| round.lanes.waiting(key));
+        let delayed: usize = round.delayed.iter().map(|later| later.items.len()).sum();
+        let thrives = round.applied_at.is_some_and(|at| at.elapsed() < THRIVES);
+        of_key > window / 8 || (thrives && delayed + items > window / 2)
     }
 
     async fn pause(&self, time: Duration) {
@@ -418,6 +582,12 @@ async fn fetched(fetching: &mut Option<Fetching>) -> Result<Vec<Item>, Transport
     fetched.unwrap_or_else(|error| Err(TransportError::Unavailable(error.to_string())))
 }
 
+/// One message: a stream that was deleted and created gives its positions to other events.
+fn name(item: &Item) -> (u32, u64, String) {
+    let (partition, offset) = at(item);
+    (partition, offset, item.arrival.event_id.clone())
+}
+
 fn at(item: &Item) -> (u32, u64) {
     (item.arrival.partition, item.arrival.offset)
 }
@@ -427,6 +597,8 @@ struct Round {
     working: JoinSet<Done>,
     delayed: BinaryHeap<Delayed>,
     fetching: Option<Fetching>,
+    /// All that is held here, with what to acknowledge it by.
+    inside: HashMap<(u32, u64, String), AckToken>,
     /// The bytes of all that is held here.
     bytes: usize,
     /// How large a message may well be: the largest of the last fetches, the older the less.
@@ -436,9 +608,28 @@ struct Round {
     looked: Option<Instant>,
     releasing: Option<JoinHandle<()>>,
     noted: Option<Instant>,
+    /// How often the consumer had been moved when it subscribed.
+    epoch: i64,
+    /// An operator has moved it since.
+    moved: bool,
+    /// When events were last applied.
+    applied_at: Option<Instant>,
 }
 
 impl Round {
+    /// Whether an item is held here already: then it was delivered again, because its lease was
+    /// lost while it waits for its next try, and is acknowledged as delivered last.
+    fn is_inside(&mut self, item: &Item) -> bool {
+        let Some(token) = item.token else { return false };
+        self.inside.insert(name(item), token).is_some()
+    }
+
+    /// What to acknowledge of a batch; it is not held any more.
+    fn tokens(&mut self, done: &Done) -> Vec<AckToken> {
+        let of = |item: &Item| self.inside.remove(&name(item)).or(item.token);
+        done.dealt.iter().filter_map(of).collect()
+    }
+
     /// How many more messages may be fetched, within the bounds of messages and of bytes.
     fn room(&self, max_bytes: usize) -> usize {
         let left = max_bytes.saturating_sub(self.bytes);
@@ -512,20 +703,54 @@ pub(crate) struct Done {
     /// The keys of the batch, and how many items each had.
     keys: Vec<(Option<String>, usize)>,
     dealt: Vec<Item>,
-    pub(crate) later: Vec<(Timestamp, Vec<Item>)>,
+    pub(crate) later: Vec<Later>,
+    applied: u64,
     stop: bool,
+    moved: bool,
+}
+
+/// Items that are tried again at a time: one that failed or waits, and the rest of its key.
+pub(crate) struct Later {
+    pub(crate) at: Timestamp,
+    pub(crate) items: Vec<Item>,
+    /// Why the first one failed, if it did.
+    failure: Option<Failure>,
 }
 
 impl Done {
-    fn count_keys(items: &[Item], ordered: bool) -> Vec<(Option<String>, usize)> {
-        let mut counts: std::collections::HashMap<Option<String>, usize> = Default::default();
+    fn of(items: &[Item], ordered: bool) -> Self {
+        let mut counts: HashMap<Option<String>, usize> = HashMap::new();
         for item in items {
             *counts.entry(item.arrival.ordering_key.clone().filter(|_| ordered)).or_default() += 1;
         }
-        counts.into_iter().collect()
+        Done {
+            keys: counts.into_iter().collect(),
+            dealt: Vec::new(),
+            later: Vec::new(),
+            applied: 0,
+            stop: false,
+            moved: false,
+        }
     }
+}
 
-    fn tokens(&self) -> Vec<AckToken> {
-        self.dealt.iter().filter_map(|item| item.token).collect()
+/// Makes items of a tenant neighbours, who share one switch of tenants. A key's items stay
+/// together, also one that cannot be read and whose tenant is therefore not known.
+fn together_by_tenant(items: &mut [Item]) {
+    let mut tenant_of: HashMap<String, String> = HashMap::new();
+    for item in items.iter().filter(|item| item.envelope.is_ok()) {
+        if let Some(key) = &item.arrival.ordering_key {
+            tenant_of.entry(key.clone()).or_insert_with(|| item.arrival.tenant.clone());
+        }
     }
+    items.sort_by_cached_key(|item| {
+        let key = item.arrival.ordering_key.as_ref();
+        key.and_then(|key| tenant_of.get(key)).unwrap_or(&item.arrival.tenant).clone()
+    });
+}
+
+fn by_key(mut items: Vec<Item>) -> Vec<Vec<Item>> {
+    items.sort_by(|a, b| a.arrival.ordering_key.cmp(&b.arrival.ordering_key));
+    let same = |a: &Item, b: &Item| a.arrival.ordering_key == b.arrival.ordering_key;
+    items.chunk_by(same).map(<[Item]>::to_vec).collect()
 }

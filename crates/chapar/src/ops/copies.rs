@@ -9,7 +9,7 @@ use std::time::Duration;
 use base64::prelude::{BASE64_STANDARD, Engine};
 use chapar_core::Headers;
 use chapar_core::port::{Outgoing, Transport};
-use chapar_sql::{DeadLetter, StoreError};
+use chapar_sql::{DeadLetter, StoreError, Tables};
 use serde_json::json;
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, warn};
@@ -48,7 +48,7 @@ impl Copier {
         const AT_ONCE: usize = 100;
         let store = self.chapar.store();
         let mut tx = store.begin_read().await?;
-        let letters = tx.conn().letters_to_copy(AT_ONCE as i64).await?;
+        let letters = tx.letters().to_copy(AT_ONCE as i64).await?;
         tx.rollback().await?;
         let mut copied = Vec::new();
         // One after the other: several may have one key, and there is no hurry.
@@ -60,7 +60,7 @@ impl Copier {
             match self.transport.publish(vec![copy]).await.pop() {
                 Some(Err(error)) if error.is_retryable() => break,
                 Some(Err(error)) => {
-                    warn!(letter = letter.id, %error, "the broker gets no copy of a dead letter");
+                    warn!(letter = letter.id, %error, "cannot publish the copy of a dead letter");
                 }
                 _ => {}
             }
@@ -69,7 +69,7 @@ impl Copier {
         let more = letters.len() == AT_ONCE && copied.len() == AT_ONCE;
         if !copied.is_empty() {
             let mut tx = store.begin_engine().await?;
-            tx.conn().letters_copied(copied).await?;
+            tx.letters().copied(copied).await?;
             tx.commit().await?;
         }
         Ok(more)
@@ -81,7 +81,6 @@ impl Copier {
         let profile = self.chapar.profile();
         let subject = profile.subject(&arrival.topic).ok()?;
         let topic = profile.dlq_template.fill(&arrival.topic, &subject.service().to_uppercase());
-        let headers: Headers = serde_json::from_str(&arrival.headers).unwrap_or_default();
         let body = json!({
             "original_topic": arrival.topic,
             "original_partition": arrival.partition,
@@ -91,7 +90,7 @@ impl Copier {
             "error_message": letter.error,
             "retry_count": letter.attempts,
             "failed_at": letter.last_failed_at,
-            "headers": headers.iter().collect::<BTreeMap<_, _>>(),
+            "headers": arrival.headers.iter().collect::<BTreeMap<_, _>>(),
         });
         Some(Outgoing {
             id: letter.id.parse().ok()?,

@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use chapar_core::dialect::Message;
 use chapar_core::{Envelope, Payload, rules};
-use chapar_sql::EditedLetter;
+use chapar_sql::{EditedLetter, Tables};
 use jiff::Timestamp;
 use serde_json::json;
 use sha2::{Digest, Sha256};
@@ -31,8 +31,7 @@ impl Letters {
     ) -> Result<(Envelope, Message), TriageError> {
         let refuse = |reason: String| TriageError::Edit(reason);
         let topic = &letter.arrival.topic;
-        let headers = serde_json::from_str(&letter.arrival.headers).unwrap_or_default();
-        let body = letter.arrival.body.clone();
+        let (headers, body) = (letter.arrival.headers.clone(), letter.arrival.body.clone());
         let original = Message { topic: Some(topic.clone()), headers, body };
         let dialect = chapar.dialect();
         let before = dialect.decode(&original);
@@ -102,23 +101,21 @@ impl Letters {
         let letter = self.get(id).await?;
         let (envelope, message) = self.edited(chapar, &letter, edit)?;
         let (before, after) = (hash(&letter.arrival.body), hash(&message.body));
-        let headers = serde_json::to_string(&message.headers)
-            .map_err(|e| TriageError::Edit(e.to_string()))?;
         let (at, who) = (Timestamp::now(), by.name.to_owned());
-        let edited = EditedLetter { headers, body: message.body, by: who, at };
+        let edited = EditedLetter { headers: message.headers, body: message.body, by: who, at };
         let arrival = &letter.arrival;
-        // The name under which it is claimed stays, unless it was only called by its place.
-        let fact = match arrival.event_id == format!("{}-{}", arrival.partition, arrival.offset) {
+        // The name under which it is claimed stays, unless it had none because it could not be read.
+        let fact = match arrival.event_id.starts_with(crate::consumer::NAMELESS) {
             true => crate::consumer::fact(&envelope),
             false => arrival.event_id.clone(),
         };
         let tenant = envelope.tenant.to_string();
         let mut tx = self.store.begin_engine().await?;
-        if !tx.conn().edit_letter(id, &fact, &tenant, &edited).await? {
+        if !tx.letters().edit(id, &fact, &tenant, &edited).await? {
             return Err(refusal(&letter, None).unwrap_or_else(|| changed(id)));
         }
         let since = remembered_since(at);
-        if tx.conn().ask_for_replay(vec![id.to_owned()], None, Some(since)).await? == 0 {
+        if tx.letters().ask_for_replay(vec![id.to_owned()], None, Some(since)).await? == 0 {
             let letter = DeadLetter { fix: Some("edited".into()), ..letter };
             return Err(refusal(&letter, Some(since)).unwrap_or_else(|| changed(id)));
         }

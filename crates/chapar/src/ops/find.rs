@@ -1,20 +1,20 @@
 //! Finding events, sagas and dead letters by an id or a key.
 
-use chapar_sql::{Store, StoreError, StoryEvent};
+use chapar_sql::{Store, StoreError, StoryEvent, Tables};
 use jiff::Timestamp;
 use serde::Serialize;
 
-/// Something that bears what was looked for.
+/// A search result.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Finding {
+pub struct SearchResult {
     /// What it was found as: `event`, `correlation`, `aggregate`, `idempotency key`, `saga`,
-    /// `consumer's box`, `dead letter` or `applied event`.
+    /// `parked or stashed event`, `dead letter` or `applied event`.
     pub found_as: &'static str,
     /// What it is.
     pub what: String,
-    /// Whose it is.
+    /// Its tenant.
     pub tenant: String,
-    /// When it came about.
+    /// When it was created.
     pub at: Option<Timestamp>,
     /// The command that shows more.
     pub next: String,
@@ -25,15 +25,15 @@ const MOST: i64 = 100;
 
 /// Finds what there is of an event id, a correlation id, an aggregate id, an idempotency key, the
 /// key of a saga or the id of a dead letter.
-pub async fn find(store: &Store, wanted: &str) -> Result<Vec<Finding>, StoreError> {
+pub async fn find(store: &Store, wanted: &str) -> Result<Vec<SearchResult>, StoreError> {
     let mut tx = store.begin_read().await?;
     let mut conn = tx.conn();
     let mut found = Vec::new();
-    if let Some(event) = conn.event_of_story(wanted).await? {
+    if let Some(event) = conn.story().event(wanted).await? {
         found.push(of_event("event", &event));
     }
-    for reception in conn.receptions(vec![wanted.to_owned()]).await? {
-        found.push(Finding {
+    for reception in conn.story().receptions(vec![wanted.to_owned()]).await? {
+        found.push(SearchResult {
             found_as: "applied event",
             what: format!("{}: {}", reception.consumer, reception.result),
             tenant: reception.tenant,
@@ -41,25 +41,29 @@ pub async fn find(store: &Store, wanted: &str) -> Result<Vec<Finding>, StoreErro
             next: format!("chapar consumers show {}", reception.consumer),
         });
     }
-    let mut boxes = conn.boxes_of(vec![wanted.to_owned()]).await?;
-    boxes.extend(conn.letter_card(wanted).await?);
+    let mut boxes = conn.story().boxes_of(vec![wanted.to_owned()]).await?;
+    boxes.extend(conn.letters().card(wanted).await?);
     for boxed in boxes {
         let next = match &boxed.letter {
             Some(id) => format!("chapar dlq show {id}"),
             None => format!("chapar consumers show {}", boxed.consumer),
         };
-        found.push(Finding {
-            found_as: if boxed.letter.is_some() { "dead letter" } else { "consumer's box" },
+        found.push(SearchResult {
+            found_as: if boxed.letter.is_some() {
+                "dead letter"
+            } else {
+                "parked or stashed event"
+            },
             what: format!("{}: {} ({}): {}", boxed.consumer, boxed.kind, boxed.status, boxed.error),
             tenant: boxed.tenant,
             at: Some(boxed.since),
             next,
         });
     }
-    let story = conn.events_of_story(wanted, MOST).await?;
+    let story = conn.story().events(wanted, MOST).await?;
     if let Some(first) = story.first() {
         let more = if story.len() as i64 == MOST { " or more" } else { "" };
-        found.push(Finding {
+        found.push(SearchResult {
             found_as: "correlation",
             what: format!("{}{more} events, the first is {}", story.len(), first.topic),
             tenant: first.tenant.clone(),
@@ -67,11 +71,11 @@ pub async fn find(store: &Store, wanted: &str) -> Result<Vec<Finding>, StoreErro
             next: format!("chapar trace {wanted}"),
         });
     }
-    let mut sagas = conn.sagas_with_key(wanted).await?;
-    sagas.extend(conn.sagas_of_story(wanted).await?);
+    let mut sagas = conn.sagas().with_key(wanted).await?;
+    sagas.extend(conn.sagas().of_story(wanted).await?);
     for saga in sagas {
         let outcome = saga.outcome.as_deref().unwrap_or("under way");
-        found.push(Finding {
+        found.push(SearchResult {
             found_as: "saga",
             what: format!("{} {}: {} ({outcome})", saga.saga, saga.key, saga.state),
             tenant: saga.tenant,
@@ -79,8 +83,8 @@ pub async fn find(store: &Store, wanted: &str) -> Result<Vec<Finding>, StoreErro
             next: format!("chapar sagas show {} {}", saga.saga, saga.key),
         });
     }
-    for (tenant, topic, event, at) in conn.events_with_intent(wanted).await? {
-        found.push(Finding {
+    for (tenant, topic, event, at) in conn.story().with_intent(wanted).await? {
+        found.push(SearchResult {
             found_as: "idempotency key",
             what: format!("{topic} {event}"),
             tenant,
@@ -88,15 +92,15 @@ pub async fn find(store: &Store, wanted: &str) -> Result<Vec<Finding>, StoreErro
             next: format!("chapar find {event}"),
         });
     }
-    for event in conn.events_of_aggregate(wanted, MOST).await? {
+    for event in conn.story().of_aggregate(wanted, MOST).await? {
         found.push(of_event("aggregate", &event));
     }
     tx.rollback().await?;
     Ok(found)
 }
 
-fn of_event(found_as: &'static str, event: &StoryEvent) -> Finding {
-    Finding {
+fn of_event(found_as: &'static str, event: &StoryEvent) -> SearchResult {
+    SearchResult {
         found_as,
         what: format!(
             "{} {} of {} {}",

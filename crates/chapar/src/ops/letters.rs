@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use chapar_core::machine::failure::FailureClass;
 use chapar_core::machine::fingerprint::shape;
 use chapar_sql::{
-    DeadLetter, LetterCount, LetterCursor, LetterFilter, LetterGroup, Store, StoreError, Tx,
+    DeadLetter, LetterCount, LetterCursor, LetterFilter, LetterGroup, Store, StoreError, Tables, Tx,
 };
 use jiff::Timestamp;
 use serde::Serialize;
@@ -29,9 +29,9 @@ pub struct Page {
     pub next: Option<String>,
 }
 
-/// What an action came to.
+/// The result of an action.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Settled {
+pub struct LettersChanged {
     /// How many letters were meant.
     pub selected: i64,
     /// How many were changed.
@@ -48,7 +48,7 @@ impl Letters {
         Letters { store: store.clone() }
     }
 
-    /// The newest letters in the box that a filter means; `after` is [`Page::next`] of the page
+    /// The newest open letters that match a filter; `after` is [`Page::next`] of the page
     /// before.
     pub async fn list(
         &self,
@@ -58,7 +58,7 @@ impl Letters {
     ) -> Result<Page, TriageError> {
         let before = after.map(place).transpose()?;
         let mut tx = self.store.begin_read().await?;
-        let letters = tx.conn().letters(&shaped(filter), before, limit as i64).await?;
+        let letters = tx.letters().page(&shaped(filter), before, limit as i64).await?;
         tx.rollback().await?;
         let last = letters.last().filter(|_| filter.ids.is_empty() && letters.len() == limit);
         let next = last.map(|last| format!("{}/{}", last.last_failed_at.as_microsecond(), last.id));
@@ -68,7 +68,7 @@ impl Letters {
     /// The letters that were closed last.
     pub async fn closed(&self, limit: usize) -> Result<Vec<DeadLetter>, TriageError> {
         let mut tx = self.store.begin_read().await?;
-        let letters = tx.conn().closed_letters(limit as i64).await?;
+        let letters = tx.letters().closed(limit as i64).await?;
         tx.rollback().await?;
         Ok(letters)
     }
@@ -80,7 +80,7 @@ impl Letters {
         limit: usize,
     ) -> Result<Vec<LetterGroup>, TriageError> {
         let mut tx = self.store.begin_read().await?;
-        let groups = tx.conn().letter_groups(&shaped(filter), limit as i64).await?;
+        let groups = tx.letters().groups(&shaped(filter), limit as i64).await?;
         tx.rollback().await?;
         Ok(groups)
     }
@@ -88,12 +88,12 @@ impl Letters {
     /// A letter with everything that is known of it, open or closed.
     pub async fn get(&self, id: &str) -> Result<DeadLetter, TriageError> {
         let mut tx = self.store.begin_read().await?;
-        let letter = tx.conn().dead_letter(id).await?;
+        let letter = tx.letters().get(id).await?;
         tx.rollback().await?;
         letter.ok_or_else(|| TriageError::NoLetter(id.to_owned()))
     }
 
-    /// Says what is behind letters, and, where the class asks for it, how that was mended.
+    /// Sets the class of letters and, if required, the fix.
     /// Without a class they are unclassified again.
     pub async fn classify(
         &self,
@@ -101,7 +101,7 @@ impl Letters {
         class: Option<FailureClass>,
         fix: Option<&str>,
         by: Operator<'_>,
-    ) -> Result<Settled, TriageError> {
+    ) -> Result<LettersChanged, TriageError> {
         if let (Some(class), Some(_)) = (class, fix)
             && !class.needs_fix()
         {
@@ -110,7 +110,7 @@ impl Letters {
         let name = class.map(FailureClass::as_str);
         let mut what = Sweep::begin(self, filter).await?;
         while let Some(ids) = what.next().await? {
-            let changed = what.tx.conn().classify_letters(ids, name, fix).await?;
+            let changed = what.tx.letters().classify(ids, name, fix).await?;
             what.settled.changed += changed as i64;
         }
         what.settled.after = what.settled.before.clone();
@@ -118,23 +118,22 @@ impl Letters {
         what.end("dead_letter.classify", detail, by).await
     }
 
-    /// Takes letters out of the box and keeps them for inspection; their followers go
-    /// on without them.
+    /// Closes letters and keeps their events; their followers go on without them.
     pub async fn quarantine(
         &self,
         filter: &LetterFilter,
         by: Operator<'_>,
-    ) -> Result<Settled, TriageError> {
+    ) -> Result<LettersChanged, TriageError> {
         self.give_up(filter, false, "dead_letter.quarantine", by).await
     }
 
-    /// Takes letters out of the box and erases their events; that they were there stays. Their
-    /// followers go on without them.
+    /// Closes letters and erases their events; the record of the letter is kept. Their followers
+    /// go on without them.
     pub async fn delete(
         &self,
         filter: &LetterFilter,
         by: Operator<'_>,
-    ) -> Result<Settled, TriageError> {
+    ) -> Result<LettersChanged, TriageError> {
         self.give_up(filter, true, "dead_letter.delete", by).await
     }
 
@@ -144,10 +143,10 @@ impl Letters {
         erase: bool,
         action: &str,
         by: Operator<'_>,
-    ) -> Result<Settled, TriageError> {
+    ) -> Result<LettersChanged, TriageError> {
         let mut what = Sweep::begin(self, filter).await?;
         while let Some(ids) = what.next().await? {
-            let changed = what.tx.conn().give_up_letters(ids, erase, by.name, by.reason).await?;
+            let changed = what.tx.letters().give_up(ids, erase, by.name, by.reason).await?;
             what.settled.changed += changed as i64;
         }
         what.settled.after.insert("closed".into(), what.settled.changed);
@@ -162,35 +161,35 @@ impl Letters {
         remembered_since: Timestamp,
     ) -> Result<Vec<LetterCount>, StoreError> {
         let mut tx = self.store.begin_read().await?;
-        let counts = tx.conn().count_letters(&shaped(filter), remembered_since).await?;
+        let counts = tx.letters().count(&shaped(filter), remembered_since).await?;
         tx.rollback().await?;
         Ok(counts)
     }
 }
 
-/// All letters of a filter in one transaction: an action that is broken off never was.
+/// All letters of a filter in one transaction: an interrupted action changes nothing.
 struct Sweep {
     tx: Tx,
     filter: LetterFilter,
     groups: Vec<String>,
     cursor: LetterCursor,
-    settled: Settled,
+    settled: LettersChanged,
 }
 
 impl Sweep {
     async fn begin(letters: &Letters, filter: &LetterFilter) -> Result<Self, TriageError> {
         let filter = shaped(filter);
         let mut tx = letters.store.begin_engine().await?;
-        let groups = tx.conn().letter_groups_of(&filter).await?;
-        let mut settled = Settled::default();
-        for count in tx.conn().count_letters(&filter, Timestamp::UNIX_EPOCH).await? {
+        let groups = tx.letters().groups_of(&filter).await?;
+        let mut settled = LettersChanged::default();
+        for count in tx.letters().count(&filter, Timestamp::UNIX_EPOCH).await? {
             settled.selected += count.letters;
             *settled.before.entry(count.status).or_default() += count.letters;
         }
         if let [id] = filter.ids.as_slice()
             && settled.selected == 0
         {
-            return Err(match tx.conn().dead_letter(id).await? {
+            return Err(match tx.letters().get(id).await? {
                 Some(letter) => TriageError::NotOpen { id: letter.id, found: letter.status },
                 None => TriageError::NoLetter(id.clone()),
             });
@@ -200,7 +199,7 @@ impl Sweep {
 
     async fn next(&mut self) -> Result<Option<Vec<String>>, TriageError> {
         let Sweep { tx, filter, groups, cursor, .. } = self;
-        let ids = tx.conn().next_letters(filter, groups, cursor, AT_ONCE).await?;
+        let ids = tx.letters().next(filter, groups, cursor, AT_ONCE).await?;
         Ok(Some(ids).filter(|ids| !ids.is_empty()))
     }
 
@@ -209,7 +208,7 @@ impl Sweep {
         action: &str,
         mut detail: serde_json::Value,
         by: Operator<'_>,
-    ) -> Result<Settled, TriageError> {
+    ) -> Result<LettersChanged, TriageError> {
         if self.settled.changed > 0 {
             detail["filter"] = json!(self.filter);
             detail["selected"] = json!(self.settled.selected);
@@ -234,7 +233,7 @@ pub(super) fn target(filter: &LetterFilter) -> String {
     }
 }
 
-/// Numbers and quoted values in the text of an error stand for any.
+/// Numbers and quoted values in the text of an error match any value.
 pub(super) fn shaped(filter: &LetterFilter) -> LetterFilter {
     let error = filter.error.as_deref().map(shape);
     LetterFilter { error, ..filter.clone() }

@@ -1,6 +1,9 @@
 //! Asking for read models to be built again.
 
-use chapar_sql::{AuditEntry, ProjectionCard, Store, StoreError};
+use chapar_sql::{ProjectionCard, Store, StoreError, Tables};
+use serde_json::json;
+
+use super::{Operator, audit};
 
 /// What to do with a read model.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,16 +57,14 @@ pub async fn ask_for_build(
         return Err(ProjectionError::NoSnapshot(projection.to_owned()));
     }
     let mut tx = store.begin_engine().await?;
-    if !tx.conn().ask_for_build(projection, kind.as_str(), actor, reason).await? {
+    if !tx.projections().ask_for_build(projection, kind.as_str(), actor, reason).await? {
         return Err(ProjectionError::Busy(projection.to_owned()));
     }
-    let detail = serde_json::json!({
+    let detail = json!({
         "kind": kind.as_str(), "documents": card.docs, "events": card.events,
     });
-    let detail = detail.to_string();
-    let action = "projection.build";
-    let entry = AuditEntry { actor, action, target: projection, reason, detail: &detail };
-    tx.conn().audit(&entry).await?;
+    let by = Operator { name: actor, reason };
+    audit(&mut tx.conn(), by, "projection.build", projection, &detail).await?;
     tx.commit().await?;
     Ok(())
 }
@@ -73,9 +74,30 @@ pub async fn projection_card(
     store: &Store,
     projection: &str,
 ) -> Result<ProjectionCard, ProjectionError> {
-    let mut tx = store.begin_read().await?;
-    let cards = tx.conn().projections().await?;
-    tx.rollback().await?;
+    let cards = list_projections(store).await?;
     let card = cards.into_iter().find(|card| card.projection == projection);
     card.ok_or_else(|| ProjectionError::Unknown(projection.to_owned()))
+}
+
+/// The read models that are kept on a store.
+pub async fn list_projections(store: &Store) -> Result<Vec<ProjectionCard>, StoreError> {
+    let mut tx = store.begin_read().await?;
+    let cards = tx.projections().list().await?;
+    tx.rollback().await?;
+    Ok(cards)
+}
+
+/// Withdraws a requested build that no process has begun. Returns whether there was one.
+pub async fn withdraw_build(
+    store: &Store,
+    projection: &str,
+    by: Operator<'_>,
+) -> Result<bool, StoreError> {
+    let mut tx = store.begin_engine().await?;
+    let withdrawn = tx.projections().withdraw_build(projection).await?;
+    if withdrawn {
+        audit(&mut tx.conn(), by, "projection.withdraw", projection, &json!({})).await?;
+    }
+    tx.commit().await?;
+    Ok(withdrawn)
 }

@@ -1,7 +1,7 @@
 //! Replays: asked for here, carried out by the consumers.
 
 use chapar_core::machine::failure::FailureClass;
-use chapar_sql::{Keep, LetterCursor, LetterFilter, ReplayRun};
+use chapar_sql::{Keep, LetterCursor, LetterFilter, ReplayRun, Tables};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::json;
@@ -39,7 +39,7 @@ pub struct Progress {
     pub waiting: i64,
     /// Letters whose events have been applied.
     pub applied: i64,
-    /// Letters that failed again and are back in the box.
+    /// Letters that failed again and are open again.
     pub failed: i64,
 }
 
@@ -65,12 +65,12 @@ impl Letters {
             outlook.selected += count.letters;
         }
         let mut tx = self.store.begin_read().await?;
-        outlook.followers = tx.conn().count_followers(&shaped(filter)).await?;
+        outlook.followers = tx.letters().count_followers(&shaped(filter)).await?;
         tx.rollback().await?;
         Ok(outlook)
     }
 
-    /// Says why a letter would not be replayed, if so.
+    /// Checks whether a letter may be replayed.
     pub async fn may_retry(&self, id: &str) -> Result<(), TriageError> {
         let letter = self.get(id).await?;
         match refusal(&letter, Some(remembered_since(Timestamp::now()))) {
@@ -83,9 +83,9 @@ impl Letters {
     pub async fn retry(&self, id: &str, by: Operator<'_>) -> Result<(), TriageError> {
         let mut tx = self.store.begin_engine().await?;
         let since = remembered_since(Timestamp::now());
-        let asked = tx.conn().ask_for_replay(vec![id.to_owned()], None, Some(since)).await?;
+        let asked = tx.letters().ask_for_replay(vec![id.to_owned()], None, Some(since)).await?;
         if asked == 0 {
-            let letter = tx.conn().dead_letter(id).await?;
+            let letter = tx.letters().get(id).await?;
             return Err(match letter {
                 Some(letter) => refusal(&letter, Some(since)).unwrap_or_else(|| changed(id)),
                 None => TriageError::NoLetter(id.to_owned()),
@@ -123,15 +123,15 @@ impl Letters {
             finished_at: None,
         };
         let mut tx = self.store.begin_engine().await?;
-        let counts = tx.conn().count_letters(&run.filter, Timestamp::UNIX_EPOCH).await?;
+        let counts = tx.letters().count(&run.filter, Timestamp::UNIX_EPOCH).await?;
         let selected: i64 = counts.iter().map(|count| count.letters).sum();
         if let ([id], 0) = (run.filter.ids.as_slice(), selected) {
-            return Err(match tx.conn().dead_letter(id).await? {
+            return Err(match tx.letters().get(id).await? {
                 Some(letter) => refusal(&letter, None).unwrap_or_else(|| changed(id)),
                 None => TriageError::NoLetter(id.clone()),
             });
         }
-        tx.conn().begin_replay_run(&run).await?;
+        tx.letters().begin_run(&run).await?;
         let detail = json!({ "run": run.id, "filter": run.filter, "reapply": reapply,
                              "before": { "selected": selected } });
         audit(&mut tx.conn(), by, "dead_letter.replay", &target(&run.filter), &detail).await?;
@@ -144,18 +144,18 @@ impl Letters {
     /// or after a crash, leaves none out and takes none twice.
     pub async fn ask(&self, run: &str, most: usize) -> Result<(ReplayRun, bool), TriageError> {
         let mut tx = self.store.begin_engine().await?;
-        let found = tx.conn().replay_run(run).await?;
+        let found = tx.letters().run_of(run).await?;
         let mut run = found.ok_or_else(|| TriageError::NoRun(run.to_owned()))?;
         if run.finished_at.is_some() {
             return Ok((run, false));
         }
-        let groups = tx.conn().letter_groups_of(&run.filter).await?;
+        let groups = tx.letters().groups_of(&run.filter).await?;
         let most = most.clamp(1, AT_ONCE);
-        let ids = tx.conn().next_letters(&run.filter, &groups, &mut run.cursor, most).await?;
+        let ids = tx.letters().next(&run.filter, &groups, &mut run.cursor, most).await?;
         let (taken, now) = (ids.len(), Timestamp::now());
         if taken > 0 {
             let since = Some(remembered_since(now)).filter(|_| !run.reapply);
-            let asked = tx.conn().ask_for_replay(ids, Some(&run.id), since).await? as i64;
+            let asked = tx.letters().ask_for_replay(ids, Some(&run.id), since).await? as i64;
             run.asked += asked;
             run.refused += taken as i64 - asked;
         } else if !self.has_more_ids(&run) {
@@ -166,7 +166,7 @@ impl Letters {
             let target = target(&run.filter);
             audit(&mut tx.conn(), by, "dead_letter.replay.asked", &target, &detail).await?;
         }
-        tx.conn().move_replay_run(&run).await?;
+        tx.letters().move_run(&run).await?;
         tx.commit().await?;
         self.store.nudge();
         let more = run.finished_at.is_none();
@@ -182,8 +182,8 @@ impl Letters {
     pub async fn progress(&self, run: &str) -> Result<Progress, TriageError> {
         let mut tx = self.store.begin_read().await?;
         // On SQLite a read takes no lock; on PostgreSQL the row's is held for a moment.
-        let found = tx.conn().replay_run(run).await?;
-        let (waiting, applied, failed) = tx.conn().replay_run_outcome(run).await?;
+        let found = tx.letters().run_of(run).await?;
+        let (waiting, applied, failed) = tx.letters().run_outcome(run).await?;
         tx.rollback().await?;
         let ReplayRun { asked, refused, .. } =
             found.ok_or_else(|| TriageError::NoRun(run.to_owned()))?;
@@ -191,7 +191,7 @@ impl Letters {
     }
 }
 
-/// Since when the inbox remembers, at the default that services keep to unless they say more.
+/// Since when the inbox has every event, by the default inbox retention.
 pub(super) fn remembered_since(now: Timestamp) -> Timestamp {
     now.saturating_sub(Keep::default().inbox).unwrap_or(Timestamp::UNIX_EPOCH)
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use chapar_core::Cause;
 use chapar_sql::{
     AuditEntry, Boxed, Conn, DeclaredTimer, DueTimer, EffectCard, HistoryEntry, SagaCard, SagaRow,
-    Store, StoreError,
+    SagaSummary, Store, StoreError, Tables,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -39,7 +39,7 @@ pub enum Waiting {
     Timer(DueTimer, Option<DeclaredTimer>),
     /// A call to the outside.
     Effect(EffectCard),
-    /// An event of its story in one of the boxes.
+    /// An event of its correlation that is dead-lettered, parked or stashed.
     Box(Boxed),
     /// An event of its story that could not be published.
     Outbox {
@@ -59,6 +59,16 @@ pub enum SagaError {
     /// There is none.
     #[error("there is no saga {0} with the key {1}; `chapar find {1}` looks elsewhere")]
     Unknown(String, String),
+    /// Several tenants have a saga of this key.
+    #[error("saga {saga} {key} exists for the tenants {tenants}; name one of them as TENANT:{key}")]
+    Ambiguous {
+        /// The kind of saga.
+        saga: String,
+        /// The key.
+        key: String,
+        /// The tenants.
+        tenants: String,
+    },
     /// It has ended.
     #[error("CH3024: the saga {saga} {key} has ended as {outcome}; nothing can be done to it")]
     Ended {
@@ -82,12 +92,73 @@ pub enum SagaError {
     /// It was asked for before.
     #[error("the saga {0} {1} is being cancelled already")]
     BeingCancelled(String, String),
-    /// The store said no.
+    /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
-    /// The saga's row is not what it should be.
+    /// The saga's row cannot be decoded.
     #[error("the saga cannot be read: {0}")]
     Json(#[from] serde_json::Error),
+}
+
+/// Filter; `None` matches all.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SagaFilter {
+    /// Their kind.
+    pub saga: Option<String>,
+    /// Their state.
+    pub state: Option<String>,
+    /// How they ended: `open`, `stuck`, `completed`, `compensated` or `partial`.
+    pub outcome: Option<String>,
+}
+
+/// A saga with its armed timers and its transitions, the oldest first.
+#[derive(Debug, Clone)]
+pub struct SagaHistory {
+    /// The saga.
+    pub card: SagaCard,
+    /// Its timers, the next first.
+    pub timers: Vec<DueTimer>,
+    /// Every transition.
+    pub history: Vec<HistoryEntry>,
+}
+
+/// The newest sagas that a filter means.
+pub async fn list_sagas(
+    store: &Store,
+    filter: &SagaFilter,
+    limit: i64,
+) -> Result<Vec<SagaCard>, StoreError> {
+    let SagaFilter { saga, state, outcome } = filter;
+    let mut tx = store.begin_read().await?;
+    let cards =
+        tx.sagas().list(saga.as_deref(), state.as_deref(), outcome.as_deref(), limit).await?;
+    tx.rollback().await?;
+    Ok(cards)
+}
+
+/// How many sagas are in which state.
+pub async fn saga_states(store: &Store) -> Result<Vec<SagaSummary>, StoreError> {
+    let mut tx = store.begin_read().await?;
+    let states = tx.sagas().summary().await?;
+    tx.rollback().await?;
+    Ok(states)
+}
+
+/// A saga with its history, or `None` if there is none; [`view_saga`] also finds out what it waits
+/// for, which takes longer.
+pub async fn saga_history(
+    store: &Store,
+    saga: &str,
+    key: &str,
+) -> Result<Option<SagaHistory>, StoreError> {
+    let mut tx = store.begin_read().await?;
+    let Some(card) = tx.sagas().named(saga, key).await?.into_iter().next() else {
+        return Ok(None);
+    };
+    let timers = tx.timers().of_saga(saga, &card.key, &card.tenant).await?;
+    let history = tx.sagas().history(saga, &card.key, &card.tenant).await?;
+    tx.rollback().await?;
+    Ok(Some(SagaHistory { card, timers, history }))
 }
 
 /// Looks at a saga.
@@ -98,8 +169,10 @@ pub async fn view_saga(store: &Store, saga: &str, key: &str) -> Result<SagaView,
     view
 }
 
-/// Tries again what has failed of a saga's story: its open dead letters are delivered again and
-/// its calls to the outside are made now. Returns what was set going, in words.
+/// Tries again what has failed of a saga's story: its open dead letters are delivered again, its
+/// calls to the outside that wait for another attempt are made now, and outcomes that could not be
+/// recorded are recorded. A call that a worker is making is left to it. Returns a description of
+/// each retried item.
 pub async fn retry_saga(
     store: &Store,
     saga: &str,
@@ -114,15 +187,14 @@ pub async fn retry_saga(
         match waiting {
             Waiting::Box(Boxed { letter: Some(id), consumer, .. }) => {
                 let since = Some(remembered_since(Timestamp::now()));
-                if tx.conn().ask_for_replay(vec![id.clone()], None, since).await? > 0 {
+                if tx.letters().ask_for_replay(vec![id.clone()], None, since).await? > 0 {
                     set_going.push(format!("dead letter {id} goes to {consumer} again"));
                 }
             }
             Waiting::Effect(effect) => {
                 let now = Timestamp::now();
-                let (tenant, kind) = (&view.card.tenant, &effect.kind);
-                if tx.conn().hurry_effect(tenant, kind, &effect.key, now).await? {
-                    set_going.push(format!("{kind} {} is called now", effect.key));
+                if tx.effects().hurry(effect.id, now).await? {
+                    set_going.push(super::effects::set_going(effect));
                 }
             }
             _ => {}
@@ -138,7 +210,7 @@ pub async fn retry_saga(
 
 /// Cancels a saga: its program undoes what was done, in one transaction of its own.
 ///
-/// With `abandon` no program is asked. The saga ends as `partial`, its timers are disarmed, and
+/// With `abandon`, no undo step runs. The saga ends as `partial`, its timers are disarmed, and
 /// what it returns is left to people to undo.
 pub async fn cancel_saga(
     store: &Store,
@@ -151,21 +223,25 @@ pub async fn cancel_saga(
     let mut tx = store.begin_engine().await?;
     let view = view(&mut tx.conn(), saga, key).await?;
     // The row is locked from here: a transaction that works on the saga has finished or waits.
-    let row = tx.conn().load_saga(saga, key, "").await?;
+    let (key, tenant) = (&*view.card.key, &*view.card.tenant);
+    let row = tx.sagas().load(saga, key, tenant, "").await?;
     let mut row = row.ok_or_else(|| SagaError::Unknown(saga.to_owned(), key.to_owned()))?;
     still_open(row.outcome.as_deref(), saga, key)?;
     let mut timers: BTreeMap<String, i64> = serde_json::from_str(&row.timers)?;
-    let cancellable = tx.conn().declared_timers(saga).await?.iter().any(|t| t.name == CANCEL);
+    let armed = tx.timers().of_saga(saga, key, tenant).await?;
+    let armed = armed.into_iter().find(|timer| timer.name == CANCEL);
+    let cancellable = tx.timers().declared(saga).await?.iter().any(|t| t.name == CANCEL);
     let left = match abandon {
         true => {
             for name in std::mem::take(&mut timers).into_keys() {
-                tx.conn().disarm_timer(saga, key, &name).await?;
+                tx.timers().disarm(saga, key, tenant, &name).await?;
             }
             row.outcome = Some("partial".to_owned());
             view.compensations
         }
         false if !cancellable => return Err(SagaError::NotCancellable(saga.to_owned())),
-        false if timers.contains_key(CANCEL) => {
+        // A step that ran and did not end the saga leaves no timer; one that failed is tried again.
+        false if armed.as_ref().is_some_and(|timer| timer.attempts == 0) => {
             return Err(SagaError::BeingCancelled(saga.to_owned(), key.to_owned()));
         }
         false => {
@@ -179,15 +255,15 @@ pub async fn cancel_saga(
                 attempts: 0,
             };
             timers.insert(CANCEL.to_owned(), timer.generation);
-            tx.conn().arm_timer(&timer).await?;
+            tx.timers().arm(&timer).await?;
             Vec::new()
         }
     };
     row.version += 1;
     row.timers = serde_json::to_string(&timers)?;
-    tx.conn().update_saga(&row).await?;
+    tx.sagas().update(&row).await?;
     let what = if abandon { "abandoned" } else { "cancellation asked for" };
-    tx.conn().add_history(&row, &note(&row, format!("{what} by {actor}"), reason)).await?;
+    tx.sagas().add_history(&row, &note(&row, format!("{what} by {actor}"), reason)).await?;
     let action = if abandon { "saga.abandon" } else { "saga.cancel" };
     audit(&mut tx.conn(), action, &view.card, actor, reason, left.len()).await?;
     tx.commit().await?;
@@ -231,24 +307,32 @@ async fn audit(
         "tenant": card.tenant, "state": card.state, "outcome": card.outcome, "count": count,
     });
     let detail = detail.to_string();
-    conn.audit(&AuditEntry { actor, action, target: &target, reason, detail: &detail }).await
+    conn.audit_log()
+        .record(&AuditEntry { actor, action, target: &target, reason, detail: &detail })
+        .await
 }
 
 async fn view(conn: &mut Conn<'_>, saga: &str, key: &str) -> Result<SagaView, SagaError> {
-    let card = conn.look_at_saga(saga, key).await?;
-    let card = card.ok_or_else(|| SagaError::Unknown(saga.to_owned(), key.to_owned()))?;
-    let history = conn.saga_history(saga, key).await?;
+    let mut named = conn.sagas().named(saga, key).await?;
+    if named.len() > 1 {
+        let tenants: Vec<String> = named.into_iter().map(|card| card.tenant).collect();
+        let (saga, key, tenants) = (saga.to_owned(), key.to_owned(), tenants.join(", "));
+        return Err(SagaError::Ambiguous { saga, key, tenants });
+    }
+    let card = named.pop().ok_or_else(|| SagaError::Unknown(saga.to_owned(), key.to_owned()))?;
+    let (key, tenant) = (&*card.key.clone(), &*card.tenant.clone());
+    let history = conn.sagas().history(saga, key, tenant).await?;
     let mut view = SagaView { card, history, waits_for: Vec::new(), compensations: Vec::new() };
-    let compensations = conn.saga_compensations(saga, key).await?;
+    let compensations = conn.sagas().compensations(saga, key, tenant).await?;
     let recorded: Vec<Compensation> = serde_json::from_str(&compensations)?;
     view.compensations = recorded.into_iter().map(|step| step.name).collect();
     let SagaView { card, waits_for, .. } = &mut view;
-    let declared = conn.declared_timers(saga).await?;
-    for timer in conn.timers_of_saga(saga, key).await? {
+    let declared = conn.timers().declared(saga).await?;
+    for timer in conn.timers().of_saga(saga, key, tenant).await? {
         let does = declared.iter().find(|declared| declared.name == timer.name).cloned();
         waits_for.push(Waiting::Timer(timer, does));
     }
-    let events = conn.events_of_story(&card.correlation_id, STORY).await?;
+    let events = conn.story().events(&card.correlation_id, STORY).await?;
     for event in &events {
         if let Some(error) = event.parked.clone() {
             let (event_id, topic) = (event.event_id.clone(), event.topic.clone());
@@ -256,11 +340,12 @@ async fn view(conn: &mut Conn<'_>, saga: &str, key: &str) -> Result<SagaView, Sa
         }
     }
     let ids = events.into_iter().map(|event| event.event_id).collect();
-    let boxes = conn.boxes_of(ids).await?.into_iter().filter(|boxed| boxed.status != "closed");
+    let boxes =
+        conn.story().boxes_of(ids).await?.into_iter().filter(|boxed| boxed.status != "closed");
     waits_for.extend(boxes.map(Waiting::Box));
     let effects = effects_of(conn, &card.correlation_id, &card.tenant, card.started_at).await?;
-    let pending = effects.into_iter().filter(|(effect, _)| effect.status == "pending");
-    waits_for.extend(pending.map(|(effect, _)| Waiting::Effect(effect)));
+    let open = effects.into_iter().filter(|(effect, _)| effect.finished_at.is_none());
+    waits_for.extend(open.map(|(effect, _)| Waiting::Effect(effect)));
     Ok(view)
 }
 
@@ -273,7 +358,7 @@ pub(super) async fn effects_of(
 ) -> Result<Vec<(EffectCard, Option<String>)>, StoreError> {
     // Clocks of processes and database may differ a little.
     let from = since.saturating_sub(SignedDuration::from_mins(1)).unwrap_or(since);
-    let effects = conn.effects_between(tenant, from, far(since)).await?;
+    let effects = conn.effects().between(tenant, from, far(since)).await?;
     let of_story = effects.into_iter().filter_map(|effect| {
         let cause: Cause = serde_json::from_slice(&effect.cause).ok()?;
         let causation = cause.causation.map(|id| id.to_string());
@@ -282,7 +367,7 @@ pub(super) async fn effects_of(
     Ok(of_story.collect())
 }
 
-/// Long after any story that began then is over.
+/// Upper bound on how long a correlation stays active.
 fn far(since: Timestamp) -> Timestamp {
     since.saturating_add(SignedDuration::from_hours(24 * 365)).unwrap_or(since)
 }

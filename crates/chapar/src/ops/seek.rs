@@ -3,8 +3,14 @@
 use std::collections::{BTreeMap, HashSet};
 use std::time::Duration;
 
-use chapar_core::port::{Position, ReadFrom, SeekTo, SubscriptionSpec, Transport, TransportError};
-use chapar_sql::{AuditEntry, Scope, Store, StoreError, Stretch};
+use chapar_core::machine::order::Place;
+use chapar_core::machine::stamps::{HEADER, Stamp};
+use chapar_core::port::{
+    Kept, Position, ReadFrom, SeekTo, SubscriptionSpec, Transport, TransportError,
+};
+use chapar_sql::{
+    AuditEntry, Hold, MarkPlace, Paused, Scope, Store, StoreError, Stretch, Tables, Tx,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -100,6 +106,14 @@ pub enum SeekError {
     /// There is no snapshot.
     #[error("CH3023: {0} keeps no read model with a snapshot; seek to a time or a position")]
     NoSnapshot(String),
+    /// Another seek holds the consumer.
+    #[error("another seek of {0} is under way; wait until it has ended")]
+    UnderWay(String),
+    /// The consumer runs again before the seek has ended.
+    #[error(
+        "{0} was resumed while it was being moved, by an operator or because this command was stopped for too long; run the seek again"
+    )]
+    Resumed(String),
     /// The store said no.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -112,6 +126,8 @@ pub enum SeekError {
 const AT_ONCE: usize = 5_000;
 /// How long a broker may be silent before what was read is taken for all there is.
 const SILENCE: Duration = Duration::from_secs(5);
+/// How long a consumer stays paused for a seek that has died: longer than any step of a seek.
+const HOLD: Duration = Duration::from_secs(30);
 
 impl Seek {
     /// What it would do; nothing is changed.
@@ -153,18 +169,18 @@ impl Seek {
             transport.apply(&[], &[spec]).await?;
         }
         match transport.features().in_store {
-            true => self.move_in_log(store, &known, actor, reason).await,
+            true => self.move_in_log(store, transport, &known, actor, reason).await,
             false => self.move_on_broker(store, transport, &known, actor, reason).await,
         }
     }
 
     async fn known(&self, store: &Store) -> Result<Known, SeekError> {
         let mut tx = store.begin_read().await?;
-        let topics = tx.conn().topics_of(&self.consumer).await?;
-        let declared = tx.conn().declared_consumer(&self.consumer).await?;
+        let topics = tx.consumers().topics_of(&self.consumer).await?;
+        let declared = tx.consumers().declared(&self.consumer).await?;
         let has_run = !topics.is_empty();
         let marks = match self.to {
-            SeekTarget::Snapshot => Some(tx.conn().snapshot_marks(&self.consumer).await?),
+            SeekTarget::Snapshot => Some(tx.projections().snapshot_marks(&self.consumer).await?),
             _ => None,
         };
         tx.rollback().await?;
@@ -216,15 +232,15 @@ impl Seek {
             SeekTarget::Snapshot => SeekTo::Beginning,
         };
         let mut stretches = match known.has_run {
-            true => conn.stretches(&self.consumer, to).await?,
+            true => conn.cursors().stretches(&self.consumer, to).await?,
             // One that has not run has no cursors yet: it would start at the beginning.
             false => {
                 let mut stretches = Vec::new();
-                for (partition, end) in conn.log_heads().await? {
+                for (partition, end) in conn.cursors().heads().await? {
                     let first = match to {
                         SeekTo::Beginning => 1,
                         SeekTo::End => end,
-                        SeekTo::Time(at) => conn.log_offset_at(partition, at).await?,
+                        SeekTo::Time(at) => conn.cursors().offset_at(partition, at).await?,
                         SeekTo::Position(at) if at.partition == partition => at.offset as i64,
                         SeekTo::Position(_) => continue,
                     };
@@ -248,7 +264,9 @@ impl Seek {
         stretches: &[Stretch],
     ) -> Result<SeekPreview, SeekError> {
         let mut preview = SeekPreview::default();
-        for group in conn.count_stretches(&self.consumer, &known.topics, stretches).await? {
+        for group in
+            conn.cursors().count_stretches(&self.consumer, &known.topics, stretches).await?
+        {
             let inside = self.scope.has(&group.topic, &group.tenant);
             let forgotten = group.passed && !group.applied;
             self.add(&mut preview, &group.topic, inside, group.applied, forgotten, group.count);
@@ -259,7 +277,8 @@ impl Seek {
             .map(|stretch| Stretch { first: stretch.acked + 1, end: stretch.first, ..*stretch })
             .collect();
         if !ahead.is_empty() {
-            let between = conn.count_stretches(&self.consumer, &known.topics, &ahead).await?;
+            let between =
+                conn.cursors().count_stretches(&self.consumer, &known.topics, &ahead).await?;
             let missed = between.iter().filter(|group| !group.applied);
             preview.skipped = missed.map(|group| group.count as u64).sum();
         }
@@ -296,26 +315,62 @@ impl Seek {
     async fn move_in_log(
         &self,
         store: &Store,
+        transport: &dyn Transport,
         known: &Known,
         actor: &str,
         reason: &str,
     ) -> Result<SeekPreview, SeekError> {
         let mut tx = store.begin_engine().await?;
+        // No batch is under way while the consumer moves, and what was fetched before is discarded.
+        tx.consumers().hold_batches(&self.consumer).await?;
+        tx.consumers().move_on(&self.consumer).await?;
         let stretches = self.stretches(&mut tx.conn(), known).await?;
         let preview = self.count(&mut tx.conn(), known, &stretches).await?;
         self.check(&preview, known)?;
         if self.reapply {
-            tx.conn().expect_again(&self.consumer, &known.topics, &stretches, &self.scope).await?;
-            tx.conn().forget_intents(&self.consumer).await?;
+            tx.inbox().expect_again(&self.consumer, &known.topics, &stretches, &self.scope).await?;
+            tx.inbox().forget_intents(&self.consumer).await?;
+            self.rewind(&mut tx, transport, known, &stretches).await?;
         }
         if !self.scope.is_all() {
-            tx.conn().leave_out(&self.consumer, &known.topics, &stretches, &self.scope).await?;
+            tx.inbox().leave_out(&self.consumer, &known.topics, &stretches, &self.scope).await?;
         }
-        tx.conn().move_to(&self.consumer, &stretches).await?;
+        tx.cursors().move_to(&self.consumer, &stretches).await?;
         self.audit(&mut tx.conn(), &preview, actor, reason).await?;
         tx.commit().await?;
         store.nudge();
         Ok(preview)
+    }
+
+    /// Sets the marks of the keys back to before what is applied again. Otherwise an event would not
+    /// wait for its predecessors on other topics, which count as applied.
+    async fn rewind(
+        &self,
+        tx: &mut Tx,
+        transport: &dyn Transport,
+        known: &Known,
+        stretches: &[Stretch],
+    ) -> Result<(), SeekError> {
+        if !tx.inbox().has_marks(&self.consumer).await? {
+            return Ok(());
+        }
+        let heads = tx.cursors().heads().await?;
+        let mut offsets: BTreeMap<u32, u64> =
+            heads.into_iter().map(|(partition, head)| (partition, head as u64)).collect();
+        for stretch in stretches {
+            offsets.insert(stretch.partition, (stretch.first - 1).max(0) as u64);
+        }
+        let mut reader = transport.read(&known.topics, ReadFrom::Behind(offsets)).await?;
+        while !reader.is_caught_up() {
+            let kept = reader.read(AT_ONCE, SILENCE).await?;
+            if kept.is_empty() {
+                break;
+            }
+            let inside = |kept: &&Kept| self.scope.has(&kept.delivery.topic, &kept.tenant);
+            let places = kept.iter().filter(inside).filter_map(place).collect();
+            tx.inbox().rewind(&self.consumer, places).await?;
+        }
+        Ok(())
     }
 
     async fn audit(
@@ -338,7 +393,7 @@ impl Seek {
             reason,
             detail: &detail,
         };
-        conn.audit(&entry).await
+        conn.audit_log().record(&entry).await
     }
 
     async fn preview_broker(
@@ -348,7 +403,7 @@ impl Seek {
         known: &Known,
     ) -> Result<SeekPreview, SeekError> {
         let mut preview = SeekPreview::default();
-        self.walk(store, transport, known, |seen| {
+        self.walk(store, transport, known, None, |seen| {
             for (event, standing) in seen {
                 let inside = self.scope.has(&event.topic, &event.tenant);
                 if event.before {
@@ -376,23 +431,81 @@ impl Seek {
         let preview = self.preview_broker(store, transport, known).await?;
         self.check(&preview, known)?;
         check_outside(&preview)?;
+        // Paused for as long as it takes: what is already expected again must not be applied by
+        // what was fetched before the cursor moves.
+        let hold = Hold {
+            holder: format!("seek {:032x}", fastrand::u128(..)),
+            reason: "a seek is under way",
+            ttl: HOLD,
+        };
+        self.hold(store, &hold).await?;
+        let moved = self.move_paused(store, transport, known, &hold).await;
+        let mut tx = store.begin_engine().await?;
+        tx.consumers().hold_batches(&self.consumer).await?;
+        tx.consumers().move_on(&self.consumer).await?;
+        tx.consumers().end_hold(&self.consumer, &hold).await?;
+        if moved.is_ok() {
+            self.audit(&mut tx.conn(), &preview, actor, reason).await?;
+        }
+        tx.commit().await?;
+        moved.map(|()| preview)
+    }
+
+    /// Pauses the consumer, and waits for the batches under way. What was fetched before is
+    /// discarded, also if this seek is abandoned half-way.
+    async fn hold(&self, store: &Store, hold: &Hold) -> Result<(), SeekError> {
+        let mut tx = store.begin_engine().await?;
+        tx.consumers().hold_batches(&self.consumer).await?;
+        if tx.consumers().hold(&self.consumer, hold).await? == Paused::ByAnother {
+            return Err(SeekError::UnderWay(self.consumer.clone()));
+        }
+        tx.consumers().move_on(&self.consumer).await?;
+        Ok(tx.commit().await?)
+    }
+
+    /// Checks that the consumer is still paused, and keeps it so.
+    async fn extend(&self, tx: &mut Tx, hold: &Hold) -> Result<(), SeekError> {
+        match tx.consumers().extend_hold(&self.consumer, hold).await? {
+            true => Ok(()),
+            false => Err(SeekError::Resumed(self.consumer.clone())),
+        }
+    }
+
+    async fn move_paused(
+        &self,
+        store: &Store,
+        transport: &dyn Transport,
+        known: &Known,
+        hold: &Hold,
+    ) -> Result<(), SeekError> {
+        // The inbox expects them first: should the seek fail, nothing comes and nothing is lost.
         if self.reapply {
-            self.walk(store, transport, known, |seen| {
+            self.walk(store, transport, known, Some(hold), |seen| {
                 let again = seen.into_iter().filter(|(event, standing)| {
                     let inside = self.scope.has(&event.topic, &event.tenant);
                     inside && standing.applied && !event.before
                 });
-                again.map(|(event, _)| event.id).collect()
+                again.map(|(event, _)| event).collect()
             })
             .await?;
         }
-        // The inbox expects them first: should the seek fail, nothing comes and nothing is lost.
         let mut tx = store.begin_engine().await?;
+        self.extend(&mut tx, hold).await?;
         if self.reapply {
-            tx.conn().forget_intents(&self.consumer).await?;
+            tx.inbox().forget_intents(&self.consumer).await?;
         }
-        self.audit(&mut tx.conn(), &preview, actor, reason).await?;
         tx.commit().await?;
+        match tokio::time::timeout(HOLD / 2, self.seek(transport, known)).await {
+            Ok(sought) => sought,
+            Err(_) => {
+                let silent = "the broker did not answer in time; run the seek again";
+                Err(TransportError::Unavailable(silent.into()).into())
+            }
+        }
+    }
+
+    /// Moves the cursors of the broker.
+    async fn seek(&self, transport: &dyn Transport, known: &Known) -> Result<(), SeekError> {
         let to = match &self.to {
             SeekTarget::Beginning => SeekTo::Beginning,
             SeekTarget::End => SeekTo::End,
@@ -403,11 +516,10 @@ impl Seek {
                     let position = Position { partition: *partition, offset: offset + 1 };
                     transport.seek(&self.consumer, SeekTo::Position(position)).await?;
                 }
-                return Ok(preview);
+                return Ok(());
             }
         };
-        transport.seek(&self.consumer, to).await?;
-        Ok(preview)
+        Ok(transport.seek(&self.consumer, to).await?)
     }
 
     /// Walks over the messages of a broker, and has the inbox expect again what `each` returns.
@@ -416,10 +528,11 @@ impl Seek {
         store: &Store,
         transport: &dyn Transport,
         known: &Known,
-        mut each: impl FnMut(Vec<(Seen, Standing)>) -> Vec<String>,
+        hold: Option<&Hold>,
+        mut each: impl FnMut(Vec<(Seen, Standing)>) -> Vec<Seen>,
     ) -> Result<(), SeekError> {
         let mut tx = store.begin_read().await?;
-        let since = tx.conn().remembers_since(&self.consumer).await?;
+        let since = tx.inbox().remembers_since(&self.consumer).await?;
         tx.rollback().await?;
         let from = match &self.to {
             // Going to the end is about what lies before it.
@@ -438,8 +551,11 @@ impl Seek {
             }
             let ids: Vec<String> = kept.iter().map(|kept| kept.id.clone()).collect();
             let mut tx = store.begin_engine().await?;
+            if let Some(hold) = hold {
+                self.extend(&mut tx, hold).await?;
+            }
             let applied: HashSet<String> =
-                tx.conn().applied_among(&self.consumer, ids).await?.into_iter().collect();
+                tx.inbox().applied_among(&self.consumer, ids).await?.into_iter().collect();
             let seen = kept.into_iter().filter_map(|kept| {
                 let at = kept.delivery.token.position;
                 let published = kept.delivery.published_at;
@@ -452,13 +568,17 @@ impl Seek {
                 };
                 let applied = applied.contains(&kept.id);
                 let forgotten = !applied && since.is_some_and(|since| published < since);
+                let place = place(&kept);
                 let topic = kept.delivery.topic;
-                let seen = Seen { id: kept.id, topic, tenant: kept.tenant, before };
+                let seen = Seen { id: kept.id, topic, tenant: kept.tenant, before, place };
                 Some((seen, Standing { applied, forgotten }))
             });
             let again = each(seen.collect());
             if !again.is_empty() {
-                tx.conn().expect_events_again(&self.consumer, again).await?;
+                let places = again.iter().filter_map(|seen| seen.place.clone()).collect();
+                tx.inbox().rewind(&self.consumer, places).await?;
+                let again = again.into_iter().map(|seen| seen.id).collect();
+                tx.inbox().expect_events_again(&self.consumer, again).await?;
             }
             tx.commit().await?;
         }
@@ -481,6 +601,16 @@ struct Seen {
     tenant: String,
     /// It lies before the place to go to.
     before: bool,
+    place: Option<MarkPlace>,
+}
+
+/// Where a stamped event stands in its key.
+fn place(kept: &Kept) -> Option<MarkPlace> {
+    let delivery = &kept.delivery;
+    let stamp = delivery.headers.get(HEADER).and_then(Stamp::read)?;
+    let number = Place::by_stamp(&stamp, &delivery.topic, []).number;
+    let (tenant, ordering_key) = (kept.tenant.clone(), delivery.key.clone()?);
+    Some(MarkPlace { tenant, ordering_key, line: delivery.topic.clone(), number })
 }
 
 #[derive(Clone, Copy)]

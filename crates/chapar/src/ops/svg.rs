@@ -119,7 +119,7 @@ impl Story {
                 let (from, to) = (sent, reception.processed_at);
                 lines.push(Line::Under { node, text, from, to, style });
             }
-            for boxed in &node.boxes {
+            for boxed in &node.held {
                 let closed = boxed.status == "closed";
                 let style = if closed { Style::Passed } else { Style::Failed };
                 let text = format!("{} · {} · {}", boxed.consumer, boxed.kind, boxed.error);
@@ -141,10 +141,10 @@ impl Story {
         svg.text(24.0, 38.0, "t", &format!("Correlation {}", self.correlation));
         let (events, services) = (self.events.len(), self.services().len());
         let mut about = format!("{tenant} · {events} events of {services} services · {took}");
-        match self.in_boxes() {
-            0 => about.push_str(" · nothing in boxes"),
+        match self.held() {
+            0 => about.push_str(" · none held"),
             some => {
-                let _ = write!(about, " · {some} in boxes");
+                let _ = write!(about, " · {some} dead-lettered, parked or stashed");
             }
         }
         svg.text(24.0, 60.0, "h", &about);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use chapar_sql::{
-    Boxed, EffectCard, HistoryEntry, Reception, SagaCard, Store, StoreError, StoryEvent,
+    Boxed, EffectCard, HistoryEntry, Reception, SagaCard, Store, StoreError, StoryEvent, Tables,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -34,8 +34,8 @@ pub struct Node {
     pub depth: usize,
     /// What consumers did with it.
     pub receptions: Vec<Reception>,
-    /// Where it lies or lay as a failure.
-    pub boxes: Vec<Boxed>,
+    /// Where it is or was dead-lettered, parked or stashed.
+    pub held: Vec<Boxed>,
     /// The calls to the outside that it caused.
     pub effects: Vec<EffectCard>,
 }
@@ -46,10 +46,10 @@ pub async fn story(stores: &[Store], correlation: &str) -> Result<Option<Story>,
     for store in stores {
         let mut tx = store.begin_read().await?;
         let mut conn = tx.conn();
-        let events = conn.events_of_story(correlation, STORY).await?;
+        let events = conn.story().events(correlation, STORY).await?;
         parts.cut |= events.len() as i64 == STORY;
-        for card in conn.sagas_of_story(correlation).await? {
-            let history = conn.saga_history(&card.saga, &card.key).await?;
+        for card in conn.sagas().of_story(correlation).await? {
+            let history = conn.sagas().history(&card.saga, &card.key, &card.tenant).await?;
             parts.sagas.push((card, history));
         }
         parts.events.extend(events);
@@ -61,8 +61,8 @@ pub async fn story(stores: &[Store], correlation: &str) -> Result<Option<Story>,
     for store in stores {
         let mut tx = store.begin_read().await?;
         let mut conn = tx.conn();
-        parts.receptions.extend(conn.receptions(ids.clone()).await?);
-        parts.boxes.extend(conn.boxes_of(ids.clone()).await?);
+        parts.receptions.extend(conn.story().receptions(ids.clone()).await?);
+        parts.held.extend(conn.story().boxes_of(ids.clone()).await?);
         for tenant in &tenants {
             let since = began.unwrap_or_default();
             parts.effects.extend(effects_of(&mut conn, correlation, tenant, since).await?);
@@ -77,7 +77,7 @@ struct Parts {
     events: Vec<StoryEvent>,
     sagas: Vec<(SagaCard, Vec<HistoryEntry>)>,
     receptions: Vec<Reception>,
-    boxes: Vec<Boxed>,
+    held: Vec<Boxed>,
     effects: Vec<(EffectCard, Option<String>)>,
     cut: bool,
 }
@@ -113,7 +113,7 @@ impl Parts {
         let mut left: Vec<usize> = children.into_values().flatten().collect();
         left.sort_unstable();
         order.extend(left.into_iter().map(|index| (index, 0)));
-        let Parts { events, sagas, receptions, boxes, effects, cut } = self;
+        let Parts { events, sagas, receptions, held, effects, cut } = self;
         let node = |(index, depth): (usize, usize)| {
             let event: StoryEvent = events[index].clone();
             let id = &event.event_id;
@@ -121,7 +121,7 @@ impl Parts {
                 service: service(&event.topic, shared),
                 depth,
                 receptions: receptions.iter().filter(|r| r.event_id == *id).cloned().collect(),
-                boxes: boxes.iter().filter(|b| b.event_id == *id).cloned().collect(),
+                held: held.iter().filter(|b| b.event_id == *id).cloned().collect(),
                 effects: effects
                     .iter()
                     .filter(|(_, cause)| cause.as_ref() == Some(id))
@@ -168,7 +168,7 @@ impl Story {
         let events = self.events.iter().flat_map(|node| {
             let received = node.receptions.iter().map(|reception| reception.processed_at);
             let called = node.effects.iter().filter_map(|effect| effect.finished_at);
-            let boxed = node.boxes.iter().map(|boxed| boxed.since);
+            let boxed = node.held.iter().map(|boxed| boxed.since);
             let own = std::iter::once(node.event.written_at).chain(node.event.published_at);
             own.chain(received).chain(called).chain(boxed).collect::<Vec<_>>()
         });
@@ -176,10 +176,10 @@ impl Story {
         events.chain(sagas).max().unwrap_or_default()
     }
 
-    /// How many of its events lie in boxes now.
-    pub fn in_boxes(&self) -> usize {
-        let boxes = self.events.iter().flat_map(|node| &node.boxes);
-        boxes.filter(|boxed| boxed.status != "closed").count()
+    /// How many of its events are dead-lettered, parked or stashed now.
+    pub fn held(&self) -> usize {
+        let held = self.events.iter().flat_map(|node| &node.held);
+        held.filter(|held| held.status != "closed").count()
     }
 
     /// The services that take part, by name.
@@ -206,8 +206,8 @@ impl Story {
                     "consumers": node.receptions.iter().map(|r| json!({
                         "consumer": r.consumer, "result": r.result, "ms": ms(r.processed_at),
                     })).collect::<Vec<_>>(),
-                    "boxes": node.boxes.iter().map(|b| json!({
-                        "box": b.kind, "id": b.letter, "consumer": b.consumer,
+                    "held": node.held.iter().map(|b| json!({
+                        "as": b.kind, "id": b.letter, "consumer": b.consumer,
                         "status": b.status, "error": b.error, "since_ms": ms(b.since),
                     })).collect::<Vec<_>>(),
                     "effects": node.effects.iter().map(|e| json!({
@@ -235,7 +235,7 @@ impl Story {
         json!({
             "correlation_id": self.correlation, "began_at": began,
             "took_ms": ms(self.ended()), "events": events, "sagas": sagas,
-            "in_boxes": self.in_boxes(), "cut": self.cut,
+            "held": self.held(), "cut": self.cut,
         })
     }
 
@@ -250,10 +250,11 @@ impl Story {
         let took = since(began, self.ended());
         let (events, services) = (self.events.len(), self.services().len());
         line(format!("correlation {}", self.correlation));
-        line(format!(
-            "  {events} events of {services} services in {took}, {} in boxes",
-            self.in_boxes()
-        ));
+        let held = match self.held() {
+            0 => "none held".to_owned(),
+            some => format!("{some} dead-lettered, parked or stashed"),
+        };
+        line(format!("  {events} events of {services} services in {took}, {held}"));
         for (card, history) in &self.sagas {
             let outcome = card.outcome.as_deref().unwrap_or("under way");
             line(format!("saga {} {}: {} ({outcome})", card.saga, card.key, card.state));
@@ -290,7 +291,7 @@ impl Story {
                 let result = result.map(|result| format!(" ({result})")).unwrap_or_default();
                 line(format!("{at:>9}  {under}✓ {who}{result}"));
             }
-            for boxed in &node.boxes {
+            for boxed in &node.held {
                 let (at, who) = (since(began, boxed.since), &boxed.consumer);
                 let id = boxed.letter.as_deref().unwrap_or_default();
                 let mark = if boxed.status == "closed" { "✓" } else { "✗" };

@@ -28,13 +28,13 @@ use std::collections::HashMap;
 use std::marker::PhantomData;
 use std::sync::Arc;
 
-use chapar_core::port::{BoxFuture, Position};
+use chapar_core::port::Position;
 use chapar_core::{Envelope, Event, Tenant};
-use chapar_sql::{Doc, ProjectionMark, Tx};
+use chapar_sql::{Doc, ProjectionMark, Tables, Tx};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::consumer::{Consumer, decoded, fact};
+use crate::consumer::{Consumer, Handler, decoded, fact};
 use crate::cx::Cx;
 use crate::failure::Failure;
 
@@ -98,7 +98,7 @@ impl<D: Serialize + DeserializeOwned + 'static> Projection<D> {
     }
 
     /// Takes a snapshot after so many events. Default 10,000. All documents are copied, so a model
-    /// of many documents wants fewer of them.
+    /// of many documents should take snapshots less often.
     pub fn snapshot_every(mut self, events: u64) -> Self {
         self.folds.snapshot_every = events.max(1);
         self
@@ -116,7 +116,7 @@ pub async fn read_model<D: DeserializeOwned>(
     tenant: &Tenant,
     key: &str,
 ) -> Result<Option<D>, Failure> {
-    let document = tx.conn().read_model(projection, tenant.as_str(), key).await?;
+    let document = tx.projections().read_model(projection, tenant.as_str(), key).await?;
     Ok(document.map(|text| serde_json::from_str(&text)).transpose()?)
 }
 
@@ -129,9 +129,14 @@ impl Folds {
 
     /// The consumer that keeps it.
     pub(crate) fn consumer(&self) -> Consumer {
-        let (folds, topics) = (Arc::new(self.clone()), self.topics());
-        let topics: Vec<&str> = topics.iter().map(String::as_str).collect();
-        Consumer::named(self.name.clone()).on_any(&topics, Live(folds))
+        let folds = Arc::new(self.clone());
+        let handler: Arc<Handler> = Arc::new(move |envelope: Arc<Envelope>, cx: &mut Cx| {
+            let folds = folds.clone();
+            Box::pin(async move { folds.project(&envelope, cx).await })
+        });
+        self.topics().iter().fold(Consumer::named(self.name.clone()), |consumer, topic| {
+            consumer.handling_itself(topic, handler.clone())
+        })
     }
 
     /// The keys of the documents that an event goes into.
@@ -160,19 +165,8 @@ impl Folds {
     }
 }
 
-/// Keeps the build that is served.
-struct Live(Arc<Folds>);
-
-impl<'a> crate::consumer::HandlerFn<'a, Arc<Envelope>> for Live {
-    type Future = BoxFuture<'a, Result<(), Failure>>;
-
-    fn call(&self, envelope: Arc<Envelope>, cx: &'a mut Cx) -> Self::Future {
-        let folds = self.0.clone();
-        Box::pin(async move { folds.project(&envelope, cx).await })
-    }
-}
-
 impl Folds {
+    /// Keeps the build that is served.
     async fn project(&self, envelope: &Envelope, cx: &mut Cx) -> Result<(), Failure> {
         let topic = cx.topic().unwrap_or_else(|| envelope.subject());
         let (name, tenant) = (&self.name, envelope.tenant.as_str());
@@ -180,26 +174,26 @@ impl Folds {
         let mut keys = self.keys(&topic, envelope)?;
         keys.sort();
         keys.dedup();
-        let mut conn = cx.tx().conn();
-        let Some(build) = conn.served_build(name).await? else {
+        let mut conn = cx.engine().await?.conn();
+        let Some(build) = conn.projections().served_build(name).await? else {
             return Err(Failure::retry(format!("the read model {name} is not declared")));
         };
         // Two events of different keys may go into one document.
         let locks: Vec<String> =
             keys.iter().map(|key| format!("{name}\n{tenant}\n{key}")).collect();
-        conn.lock_names(&locks).await?;
+        conn.inbox().lock_names(&locks).await?;
         let mut documents = HashMap::new();
-        for doc in conn.docs(name, build, keys).await? {
+        for doc in conn.projections().docs(name, build, keys).await? {
             if doc.tenant == tenant {
                 documents.insert((doc.tenant, doc.key), doc.doc);
             }
         }
         self.apply(&topic, envelope, &mut documents)?;
         let docs = documents.into_iter().map(|((tenant, key), doc)| Doc { tenant, key, doc });
-        conn.put_docs(name, build, docs.collect()).await?;
+        conn.projections().put_docs(name, build, docs.collect()).await?;
         if let Some(Position { partition, offset }) = position {
             let mark = ProjectionMark { partition, offset, event_id: fact(envelope) };
-            conn.note_projected(name, &mark).await?;
+            conn.projections().note_projected(name, &mark).await?;
         }
         Ok(())
     }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use chapar_core::Envelope;
 use chapar_core::dialect::Message;
 use chapar_core::port::{Kept, ReadFrom, Transport, TransportError};
-use chapar_sql::{Conn, Doc, SNAPSHOT, StoreError};
+use chapar_sql::{Conn, Doc, SNAPSHOT, StoreError, Tables};
 use jiff::Timestamp;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
@@ -50,7 +50,7 @@ enum BuildError {
     Transport(#[from] TransportError),
     #[error("event {0} cannot be projected: {1}")]
     Event(String, Failure),
-    #[error("another process builds it by now, or this one stops")]
+    #[error("build taken over or process stopping")]
     Lost,
     #[error("there is no snapshot yet")]
     NoSnapshot,
@@ -80,19 +80,19 @@ impl Builder {
     async fn look(&self) -> Result<(), BuildError> {
         let (name, store) = (&self.folds.name, self.chapar.store());
         let mut tx = store.begin_read().await?;
-        let length = tx.conn().projection_tail_length(name).await?;
+        let length = tx.projections().tail_length(name).await?;
         tx.rollback().await?;
         if length as u64 >= self.folds.snapshot_every {
             let mut tx = store.begin_engine().await?;
-            tx.conn().take_snapshot(name).await?;
+            tx.projections().take_snapshot(name).await?;
             tx.commit().await?;
         }
         let now = Timestamp::now();
         let mut tx = store.begin_engine().await?;
-        let wanted = tx.conn().take_up_build(name, &self.owner, now, alive(now)).await?;
+        let wanted = tx.projections().take_up_build(name, &self.owner, now, alive(now)).await?;
         tx.commit().await?;
         let Some(wanted) = wanted else { return Ok(()) };
-        info!(projection = name, wanted, "a build begins");
+        info!(projection = name, wanted, "rebuild started");
         let began = Instant::now();
         let built = self.build(&wanted, began).await;
         if let Err(error) = built {
@@ -101,7 +101,7 @@ impl Builder {
             }
             let mut tx = store.begin_engine().await?;
             let outcome = format!("failed: {error}");
-            tx.conn().finish_build(name, &self.owner, &outcome, micros(began), None).await?;
+            tx.projections().finish_build(name, &self.owner, &outcome, micros(began), None).await?;
             tx.commit().await?;
         }
         Ok(())
@@ -110,14 +110,14 @@ impl Builder {
     async fn build(&self, wanted: &str, began: Instant) -> Result<(), BuildError> {
         let (name, store) = (&self.folds.name, self.chapar.store());
         let mut tx = store.begin_engine().await?;
-        let Some(served) = tx.conn().served_build(name).await? else { return Ok(()) };
+        let Some(served) = tx.projections().served_build(name).await? else { return Ok(()) };
         let build = served + 1;
-        tx.conn().drop_build(name, build).await?;
-        let total = tx.conn().applied_count(name).await?;
+        tx.projections().drop_build(name, build).await?;
+        let total = tx.projections().applied_count(name).await?;
         // Where the inbox remembers nothing of the first day, it was tidied: what is older than its
         // memory was applied.
-        let first = tx.conn().first_seen(name).await?;
-        let since = tx.conn().remembers_since(name).await?;
+        let first = tx.consumers().first_seen(name).await?;
+        let since = tx.inbox().remembers_since(name).await?;
         let since = since.filter(|since| {
             const DAY: i64 = 24 * 3600;
             first.is_some_and(|first| since.duration_since(first).as_secs() > DAY)
@@ -130,7 +130,7 @@ impl Builder {
         }
         loop {
             let mut tx = store.begin_read().await?;
-            let marks = tx.conn().projection_marks(name).await?;
+            let marks = tx.projections().marks(name).await?;
             tx.rollback().await?;
             if distance(&work.read_to, &marks) <= FEW && !work.read_to.is_empty() {
                 break;
@@ -143,8 +143,8 @@ impl Builder {
         }
         // From here nothing changes the served build; its consumers wait until this is done.
         let mut tx = store.begin_engine().await?;
-        tx.conn().hold_build(name).await?;
-        let marks = tx.conn().projection_marks(name).await?;
+        tx.projections().hold_build(name).await?;
+        let marks = tx.projections().marks(name).await?;
         let mut last = std::mem::take(&mut work.left);
         last.extend(self.history(&work.read_to, &marks).await?);
         let held = self.held(&mut tx.conn(), &last).await?;
@@ -162,12 +162,12 @@ impl Builder {
     ) -> Result<(), BuildError> {
         let (name, store, build) = (&self.folds.name, self.chapar.store(), work.build);
         let mut tx = store.begin_engine().await?;
-        tx.conn().hold_build(name).await?;
-        let Some(marks) = tx.conn().snapshot_marks(name).await? else {
+        tx.projections().hold_build(name).await?;
+        let Some(marks) = tx.projections().snapshot_marks(name).await? else {
             return Err(BuildError::NoSnapshot);
         };
-        tx.conn().copy_build(name, SNAPSHOT, build).await?;
-        let tail = tx.conn().projection_tail(name).await?;
+        tx.projections().copy_build(name, SNAPSHOT, build).await?;
+        let tail = tx.projections().tail(name).await?;
         let mut from = marks;
         let mut to: BTreeMap<u32, u64> = BTreeMap::new();
         for mark in &tail {
@@ -195,19 +195,21 @@ impl Builder {
         let name = &self.folds.name;
         let (outcome, differences) = match wanted {
             "game-day" => {
-                let differences = tx.conn().differences(name, served, build).await?;
-                tx.conn().drop_build(name, build).await?;
+                let differences = tx.projections().differences(name, served, build).await?;
+                tx.projections().drop_build(name, build).await?;
                 ("compared", Some(differences))
             }
             _ => {
-                tx.conn().serve_build(name, build).await?;
-                tx.conn().drop_build(name, served).await?;
+                tx.projections().serve_build(name, build).await?;
+                tx.projections().drop_build(name, served).await?;
                 ("rebuilt", None)
             }
         };
-        tx.conn().finish_build(name, &self.owner, outcome, micros(began), differences).await?;
+        tx.projections()
+            .finish_build(name, &self.owner, outcome, micros(began), differences)
+            .await?;
         tx.commit().await?;
-        info!(projection = name, outcome, "a build ends");
+        info!(projection = name, outcome, "rebuild finished");
         Ok(())
     }
 
@@ -226,13 +228,13 @@ impl Builder {
                 let at = kept.delivery.token.position;
                 reached.insert(at.partition, at.offset);
             }
-            let past = self.up_to(kept, marks);
+            let past = self.up_to(kept, marks).await?;
             let mut tx = store.begin_engine().await?;
             let held = self.held(&mut tx.conn(), &past).await?;
             let (mut now, later): (Vec<Past>, Vec<Past>) =
                 past.into_iter().partition(|past| held.contains(&past.fact()));
             let ids: Vec<String> = later.iter().map(Past::fact).collect();
-            let boxes = tx.conn().boxes_of(ids).await?;
+            let boxes = tx.story().boxes_of(ids).await?;
             for past in later {
                 let id = past.fact();
                 let boxed = boxes.iter().any(|b| b.consumer == self.folds.name && b.event_id == id);
@@ -248,8 +250,10 @@ impl Builder {
             work.done += now.len() as i64;
             let (owner, until) = (&self.owner, alive(Timestamp::now()));
             let total = work.total.max(work.done);
-            let ours =
-                tx.conn().build_progress(&self.folds.name, owner, work.done, total, until).await?;
+            let ours = tx
+                .projections()
+                .build_progress(&self.folds.name, owner, work.done, total, until)
+                .await?;
             if !ours || self.stop.is_cancelled() {
                 return Err(BuildError::Lost);
             }
@@ -275,26 +279,38 @@ impl Builder {
             if kept.is_empty() {
                 break;
             }
-            all.extend(self.up_to(kept, to));
+            all.extend(self.up_to(kept, to).await?);
         }
         Ok(all)
     }
 
-    fn up_to(&self, kept: Vec<Kept>, to: &BTreeMap<u32, u64>) -> Vec<Past> {
+    async fn up_to(
+        &self,
+        kept: Vec<Kept>,
+        to: &BTreeMap<u32, u64>,
+    ) -> Result<Vec<Past>, BuildError> {
         let within = |kept: &Kept| {
             let at = kept.delivery.token.position;
             to.get(&at.partition).is_some_and(|last| at.offset <= *last)
         };
+        // What an operator edited was applied in its edited form, and the topic has the original.
+        let mut tx = self.chapar.store().begin_read().await?;
+        let edited = tx.letters().applied_edits(&self.folds.name).await?;
+        tx.rollback().await?;
         let past = |kept: Kept| {
-            let message = Message {
-                topic: Some(kept.delivery.topic.clone()),
-                headers: kept.delivery.headers.clone(),
-                body: kept.delivery.body.clone(),
+            let (id, at) = (&kept.id, kept.delivery.token.position);
+            let edit = edited.iter().find(|edit| {
+                edit.event_id == *id || (edit.partition, edit.offset) == (at.partition, at.offset)
+            });
+            let (headers, body) = match edit {
+                Some(edit) => (edit.headers.clone(), edit.body.clone()),
+                None => (kept.delivery.headers.clone(), kept.delivery.body.clone()),
             };
+            let message = Message { topic: Some(kept.delivery.topic.clone()), headers, body };
             let envelope = self.chapar.dialect().decode(&message).ok();
             Past { kept, envelope }
         };
-        kept.into_iter().filter(within).map(past).collect()
+        Ok(kept.into_iter().filter(within).map(past).collect())
     }
 
     /// Which of these events the served build holds.
@@ -304,7 +320,7 @@ impl Builder {
         past: &[Past],
     ) -> Result<HashSet<String>, BuildError> {
         let ids: Vec<String> = past.iter().map(Past::fact).collect();
-        Ok(conn.projected_among(&self.folds.name, ids).await?.into_iter().collect())
+        Ok(conn.projections().projected_among(&self.folds.name, ids).await?.into_iter().collect())
     }
 
     async fn fold(&self, conn: &mut Conn<'_>, build: i64, past: &[Past]) -> Result<(), BuildError> {
@@ -324,7 +340,7 @@ impl Builder {
             return Ok(());
         }
         let mut documents = HashMap::new();
-        for doc in conn.docs(&self.folds.name, build, keys).await? {
+        for doc in conn.projections().docs(&self.folds.name, build, keys).await? {
             documents.insert((doc.tenant, doc.key), doc.doc);
         }
         for past in past {
@@ -333,7 +349,7 @@ impl Builder {
             self.folds.apply(topic, envelope, &mut documents).map_err(cannot(past))?;
         }
         let docs = documents.into_iter().map(|((tenant, key), doc)| Doc { tenant, key, doc });
-        conn.put_docs(&self.folds.name, build, docs.collect()).await?;
+        conn.projections().put_docs(&self.folds.name, build, docs.collect()).await?;
         Ok(())
     }
 }

@@ -23,13 +23,13 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// assert_eq!(source.to_string(), "https://storage.googleapis.com/contracts/hotel.json");
 /// # Ok::<(), chapar::FetchError>(())
 /// ```
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 pub struct BundleSource {
     place: Place,
     token: Option<BearerToken>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Clone, PartialEq, Eq)]
 enum Place {
     File(PathBuf),
     Web(String),
@@ -73,7 +73,7 @@ impl FromStr for BundleSource {
     type Err = FetchError;
 
     fn from_str(text: &str) -> Result<Self, FetchError> {
-        let wrong = |reason| FetchError::Place { place: text.to_owned(), reason };
+        let wrong = |reason| FetchError::Place { place: without_secrets(text), reason };
         let place = match text.split_once("://") {
             None if text.is_empty() => return Err(wrong("it is empty")),
             None => Place::File(text.into()),
@@ -151,7 +151,7 @@ impl BundleSource {
             }
             request = request.header("authorization", format!("Bearer {token}"));
         }
-        let mut answer = request.call().map_err(|error| self.web(error.to_string()))?;
+        let mut answer = request.call().map_err(|error| self.web(self.said(url, &error)))?;
         let body = answer.body_mut().with_config().limit(LARGEST).read_to_string();
         body.map_err(|error| self.web(error.to_string()))
     }
@@ -162,6 +162,11 @@ impl BundleSource {
             Some(BearerToken::Text(token)) => Ok(Some(token.clone())),
             Some(BearerToken::File(path)) => Ok(Some(read_file(path)?.trim().to_owned())),
         }
+    }
+
+    /// What the client says; it may quote the address.
+    fn said(&self, url: &str, error: &ureq::Error) -> String {
+        error.to_string().replace(url, &without_secrets(url))
     }
 
     fn web(&self, reason: String) -> FetchError {
@@ -185,10 +190,25 @@ impl fmt::Display for BundleSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.place {
             Place::File(path) => path.display().fmt(f),
-            // What follows may be a signature.
-            Place::Web(url) => f.write_str(url.split(['?', '#']).next().unwrap_or(url)),
+            Place::Web(url) => f.write_str(&without_secrets(url)),
         }
     }
+}
+
+impl fmt::Debug for BundleSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let place = self.to_string();
+        f.debug_struct("BundleSource").field("place", &place).field("token", &self.token).finish()
+    }
+}
+
+/// An address without a login, and without what follows the path, which may be a signature.
+fn without_secrets(url: &str) -> String {
+    let url = match (url.split_once("://"), url.rsplit_once('@')) {
+        (Some((scheme, _)), Some((_, rest))) => format!("{scheme}://{rest}"),
+        _ => url.to_owned(),
+    };
+    url.split(['?', '#']).next().unwrap_or_default().to_owned()
 }
 
 impl fmt::Debug for BearerToken {
@@ -211,6 +231,7 @@ mod tests {
             ("contracts.json", "contracts.json"),
             ("file:///etc/contracts.json", "/etc/contracts.json"),
             ("https://a.org/b.json?signature=secret", "https://a.org/b.json"),
+            ("https://me:secret@a.org/b.json", "https://a.org/b.json"),
             ("gs://bucket/a/b.json", "https://storage.googleapis.com/bucket/a/b.json"),
             ("s3://bucket/a/b.json", "https://bucket.s3.amazonaws.com/a/b.json"),
         ] {
@@ -227,6 +248,11 @@ mod tests {
         let source = source.token(BearerToken::Text("secret".into()));
         assert!(source.read().unwrap_err().to_string().contains("use https://"));
         assert!(!format!("{source:?}").contains("secret"));
+        let login: BundleSource = "http://me:secret@127.0.0.1:1/a?key=secret".parse().unwrap();
+        let said = login.read().unwrap_err().to_string();
+        assert!(!said.contains("secret") && !format!("{login:?}").contains("secret"), "{said}");
+        let wrong = "ftp://me:secret@a.org/b".parse::<BundleSource>().unwrap_err().to_string();
+        assert!(!wrong.contains("secret"), "{wrong}");
         assert!(is_local("http://127.0.0.1:80/a") && is_local("http://localhost/a"));
         assert!(!is_local("http://localhost.example.org/a") && !is_local("http://127.0.0.1.a/"));
         assert!(!is_local("http://127.0.0.1:1@evil.org/a"));

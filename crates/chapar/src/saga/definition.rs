@@ -96,7 +96,7 @@ impl<S: SagaData> Saga<S> {
             let start = decoded::<E>(&envelope).map(&start);
             Box::pin(async move { Instance::start(cx, start?).await })
         });
-        self.consumer = self.consumer.handling(E::SUBJECT, handler);
+        self.consumer = self.consumer.handling_itself(E::SUBJECT, handler);
         self
     }
 
@@ -130,11 +130,12 @@ impl<S: SagaData> Saga<S> {
                     Found::Ended(_) => return cx.noop(),
                     Found::Missing => return Err(Failure::early(S::NAME, &key)),
                 };
+                cx.serve().await?;
                 let step = step.call(event, &saga.data, cx).await?;
                 saga.take(cx, step, undo.get().map(Box::as_ref)).await
             })
         });
-        self.consumer = self.consumer.handling(E::SUBJECT, handler);
+        self.consumer = self.consumer.handling_itself(E::SUBJECT, handler);
         self
     }
 
@@ -174,7 +175,7 @@ impl<S: SagaData> Saga<S> {
                 }
             })
         });
-        self.consumer = self.consumer.handling(E::SUBJECT, handler);
+        self.consumer = self.consumer.handling_itself(E::SUBJECT, handler);
         self
     }
 
@@ -186,8 +187,8 @@ impl<S: SagaData> Saga<S> {
         self.timed(timer.as_str(), timer.does(), step)
     }
 
-    /// Takes a step when an operator cancels the saga with `chapar sagas cancel`. The step must
-    /// end it.
+    /// Takes a step when an operator cancels the saga with `chapar sagas cancel`. The step should
+    /// end it; if it does not, the operator can cancel it again.
     pub fn cancelled_by_operator<F>(self, step: F) -> Self
     where
         F: Fn(&S) -> Step<S> + Send + Sync + 'static,
@@ -235,7 +236,7 @@ impl<S: SagaData> Saga<S> {
         F: Fn(EffectOutcome<C>, &S) -> Step<S> + Send + Sync + 'static,
     {
         let (step, undo) = (Arc::new(step), self.undo.clone());
-        self.effects.push(task.completed_by(Arc::new(move |outcome, cx: &mut Cx| {
+        self.effects.push(task.completed_by_itself(Arc::new(move |outcome, cx: &mut Cx| {
             let key = key(&outcome.request).to_owned();
             let (step, undo) = (step.clone(), undo.clone());
             Box::pin(async move {

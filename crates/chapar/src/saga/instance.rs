@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chapar_core::Id;
-use chapar_sql::{DueTimer, HistoryEntry, SagaRow, Tx};
+use chapar_sql::{DueTimer, HistoryEntry, SagaRow, Tables, Tx};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -72,11 +72,11 @@ impl<S: SagaData> Instance<S> {
         instance.record_undo(&step.undo)?;
         instance.row.compensations = serde_json::to_string(&instance.compensations)?;
         instance.row.timers = serde_json::to_string(&instance.timers)?;
-        if !cx.conn().insert_saga(&instance.row).await? {
+        if !cx.engine().await?.sagas().insert(&instance.row).await? {
             return Err(Failure::terminal(format!("saga {} {key} exists already", S::NAME)));
         }
         for timer in timers {
-            cx.conn().arm_timer(&timer).await?;
+            cx.engine().await?.timers().arm(&timer).await?;
         }
         instance.remember(cx, None, "started").await?;
         carry_out(cx, step.actions).await?;
@@ -86,8 +86,9 @@ impl<S: SagaData> Instance<S> {
 
     /// Loads a saga and locks it until the transaction ends.
     pub(super) async fn load(cx: &mut Cx, key: &str) -> Result<Found<S>, Failure> {
-        let origin = cx.origin().to_owned();
-        let Some(row) = cx.conn().load_saga(S::NAME, key, &origin).await? else {
+        let (origin, tenant) = (cx.origin().to_owned(), cx.tenant().clone());
+        let row = cx.engine().await?.sagas().load(S::NAME, key, tenant.as_str(), &origin).await?;
+        let Some(row) = row else {
             return Ok(Found::Missing);
         };
         if row.definition > i64::from(S::VERSION) {
@@ -216,16 +217,17 @@ impl<S: SagaData> Instance<S> {
         let arm: &[_] = if step.outcome.ended().is_some() { &[] } else { &step.arm };
         let armed = self.set_timers(cx, arm, &disarm, self.row.version);
         for name in &disarm {
-            cx.conn().disarm_timer(&self.row.saga, &self.row.key, name).await?;
+            let SagaRow { saga, key, tenant, .. } = &self.row;
+            cx.engine().await?.timers().disarm(saga, key, tenant, name).await?;
         }
         for timer in armed {
-            cx.conn().arm_timer(&timer).await?;
+            cx.engine().await?.timers().arm(&timer).await?;
         }
         self.record_undo(&step.undo)?;
         self.row.data = serde_json::to_string(&self.data)?;
         self.row.compensations = serde_json::to_string(&self.compensations)?;
         self.row.timers = serde_json::to_string(&self.timers)?;
-        if !cx.conn().update_saga(&self.row).await? {
+        if !cx.engine().await?.sagas().update(&self.row).await? {
             let (saga, key) = (&self.row.saga, &self.row.key);
             return Err(Failure::retry(format!("saga {saga} {key} was changed meanwhile")));
         }
@@ -278,7 +280,7 @@ impl<S: SagaData> Instance<S> {
             event_id: cx.cause().causation.as_ref().map(Id::to_string),
             note: note.to_owned(),
         };
-        cx.conn().add_history(&self.row, &entry).await?;
+        cx.engine().await?.sagas().add_history(&self.row, &entry).await?;
         Ok(())
     }
 }
@@ -299,15 +301,14 @@ async fn carry_out(cx: &mut Cx, actions: Vec<Action>) -> Result<(), Failure> {
 /// Marks a saga one of whose undo steps, or whose timer, failed for good.
 pub(crate) async fn mark_stuck(
     tx: &mut Tx,
-    saga: &str,
-    key: &str,
+    (saga, key, tenant): (&str, &str, &str),
     error: &str,
     now: Timestamp,
 ) -> Result<(), Failure> {
-    let Some(mut row) = tx.conn().load_saga(saga, key, "").await? else { return Ok(()) };
+    let Some(mut row) = tx.sagas().load(saga, key, tenant, "").await? else { return Ok(()) };
     row.version += 1;
     row.outcome = Some(STUCK.to_owned());
-    tx.conn().update_saga(&row).await?;
+    tx.sagas().update(&row).await?;
     note(tx, &row, "failed for good".to_owned(), error.to_owned(), now).await
 }
 
@@ -322,7 +323,7 @@ pub(crate) async fn note_stale_timer(
         return Ok(());
     }
     row.version += 1;
-    tx.conn().update_saga(&row).await?;
+    tx.sagas().update(&row).await?;
     let text = format!("stale timer of generation {} ignored", timer.generation);
     note(tx, &row, format!("timer {}", timer.name), text, now).await
 }
@@ -344,6 +345,6 @@ async fn note(
         event_id: None,
         note,
     };
-    tx.conn().add_history(row, &entry).await?;
+    tx.sagas().add_history(row, &entry).await?;
     Ok(())
 }

@@ -94,7 +94,7 @@ pub trait SagaData: Serialize + DeserializeOwned + Send + Sync + 'static {
     /// Its undo steps.
     type Undo: SagaUndo;
 
-    /// What tells sagas of this kind apart.
+    /// The saga's key.
     fn key(&self) -> String;
 }
 

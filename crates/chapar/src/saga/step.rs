@@ -140,7 +140,7 @@ impl<S: SagaData> Step<S> {
         Self::new(Outcome::Compensated(state), reason.to_string())
     }
 
-    /// Ends half done, and people must see to the rest. Its timers are disarmed.
+    /// Ends half done; the rest is manual work. Its timers are disarmed.
     pub fn partial(state: S::State, reason: impl fmt::Display) -> Self {
         Self::new(Outcome::Partial(state), reason.to_string())
     }
@@ -157,7 +157,7 @@ impl<S: SagaData> Step<S> {
         self
     }
 
-    /// Executes a statement. `:tenant` is the saga's tenant.
+    /// Executes a statement. `:tenant` is the saga's tenant, `:now` the time by the engine's clock.
     pub fn execute(mut self, sql: &'static str, params: Vec<Value>) -> Self {
         self.actions.push(Action::Execute(sql, params));
         self
@@ -314,7 +314,7 @@ impl<S: SagaData> Start<S> {
         self.with(|step| step.arm(timer))
     }
 
-    /// Executes a statement. `:tenant` is the saga's tenant.
+    /// Executes a statement. `:tenant` is the saga's tenant, `:now` the time by the engine's clock.
     pub fn execute(self, sql: &'static str, params: Vec<Value>) -> Self {
         self.with(|step| step.execute(sql, params))
     }

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, StatusCode};
 use chapar::{
-    App, BearerToken, BundleSource, Chapar, Consumer, Event, FetchError, Producer, Profile,
-    Registry, RegistryError, Running, Service,
+    App, BearerToken, BundleSource, Chapar, Consumer, Event, FetchError, Producer, Registry,
+    RegistryError, Running, Service,
 };
 use chapar_core::bundle::Bundle;
-use chapar_core::dialect::Melmastoon;
+use chapar_core::dialect::MetadataJson;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -101,8 +101,8 @@ fn text(bundle: &Bundle) -> String {
 
 fn backbone(house: &House, registry: Registry) -> Chapar {
     let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
-    let profile = Profile::builtin("melmastoon").unwrap();
-    Chapar::builder(house.chapar.store().clone(), profile, Arc::new(Melmastoon))
+    let profile = chapar_testkit::profile("melmastoon");
+    Chapar::builder(house.chapar.store().clone(), profile, Arc::new(MetadataJson))
         .producer(producer)
         .registry(registry)
         .build()

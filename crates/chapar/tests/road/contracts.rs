@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use chapar::{
-    AppendError, Chapar, Consumer, Event, IntoDraft, Producer, Profile, Registry, RegistryError,
-    Service,
+    AppendError, Chapar, Consumer, Event, IntoDraft, Producer, Registry, RegistryError, Service,
 };
-use chapar_core::dialect::Melmastoon;
+use chapar_core::dialect::MetadataJson;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
@@ -45,8 +44,8 @@ fn bundle(owner: &str) -> Value {
 pub(crate) fn registered(house: &House, owner: &str) -> Chapar {
     let registry = Registry::from_bundle(&bundle(owner).to_string()).unwrap();
     let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
-    let profile = Profile::builtin("melmastoon").unwrap();
-    Chapar::builder(house.chapar.store().clone(), profile, Arc::new(Melmastoon))
+    let profile = chapar_testkit::profile("melmastoon");
+    Chapar::builder(house.chapar.store().clone(), profile, Arc::new(MetadataJson))
         .producer(producer)
         .registry(registry)
         .build()
@@ -67,8 +66,9 @@ async fn what_is_not_registered_not_owned_or_not_valid_is_refused_before_commit(
     let mut tx = chapar.begin(&tenant).await.unwrap();
     chapar.append(&mut tx, &tenant, noted(1)).await.expect("a valid one is taken");
     tx.rollback().await.unwrap();
-    let error = refusal(&chapar, noted(-1)).await;
+    let error = refusal(&chapar, noted(-4711)).await;
     assert!(error.starts_with("CH1015") && error.contains("/n: "), "{error}");
+    assert!(!error.contains("4711"), "values of a payload do not belong into logs: {error}");
 
     let aggregate = || chapar_core::Aggregate { kind: "b".into(), id: "a".into(), version: None };
     let with = |subject: &str, payload: Value| {

@@ -2,7 +2,8 @@
 
 use chapar::{AppendError, Consumer, Cx, Event, StoreError, Tenant};
 use chapar_core::dialect::{Dialect, Message};
-use chapar_sql::Append;
+use chapar_core::port::{Outgoing, Transport};
+use chapar_sql::{Append, Tables};
 use chapar_testkit::{need, servers};
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
@@ -47,7 +48,7 @@ async fn the_same_intent_appended_again_gives_the_first_event(house: House) {
     assert_eq!(ids[0].event_id, ids[1].event_id);
     assert_eq!((ids[0].repeated, ids[1].repeated), (false, true));
     let mut tx = house.chapar.store().begin_engine().await.unwrap();
-    assert_eq!(tx.conn().survey().await.unwrap().outbox_waiting, 1, "one row, not two");
+    assert_eq!(tx.survey().counts().await.unwrap().outbox_waiting, 1, "one row, not two");
 }
 
 async fn the_same_key_with_another_payload_is_refused_before_commit(house: House) {
@@ -139,6 +140,7 @@ async fn the_callers_own_sqlx_transaction_carries_the_event(house: House) {
         chapar_sql::Backend::Postgres => {
             let pool = sqlx::PgPool::connect(&house.url).await.unwrap();
             let mut tx = pool.begin().await.unwrap();
+            sqlx::raw_sql("set local app.tenant_id = 'acme'").execute(&mut *tx).await.unwrap();
             house.chapar.append(&mut tx, &acme(), noted(7)).await.unwrap();
             tx.commit().await.unwrap();
         }
@@ -171,9 +173,10 @@ async fn an_event_emitted_in_sql_that_breaks_a_rule_is_quarantined_with_its_key_
     let house = House::on_postgres(&server).await;
     let running = house.run(Consumer::named("c").on(write_down)).await;
     let mut tx = house.chapar.begin(&acme()).await.unwrap();
-    // The hotel demands an idempotency key.
-    let emit = "select chapar.emit('melmastoon.reservation.booking.modified.v1', tenant => 'acme', \
-                key => 'bad', payload => '{\"key\": \"bad\", \"n\": 1}')";
+    // The hotel demands an idempotency key, which chapar.emit asks for and chapar.append does not.
+    let emit = "select chapar.append('bad-1', 'acme', 'melmastoon.reservation.booking.modified.v1', \
+                'acme:bad', chapar.shard('acme:bad'), '', 'bad', null, '', 'c', null, false, '{}', \
+                '{\"key\": \"bad\", \"n\": 1}')";
     tx.execute(emit, vec![]).await.unwrap();
     tx.commit().await.unwrap();
     house.note("acme", "bad", [2]).await;
@@ -197,6 +200,7 @@ async fn a_transaction_of_tokio_postgres_carries_the_event() {
     let driver = tokio::spawn(connection);
     let mut append = async |n: i64, commit: bool| {
         let tx = client.transaction().await.unwrap();
+        tx.batch_execute("set local app.tenant_id = 'acme'").await.unwrap();
         for event in house.chapar.prepare(&acme(), [noted(n)]).unwrap() {
             let shard = event.home_shard();
             let (hash, body) = (&event.payload_hash[..], &event.body[..]);
@@ -231,5 +235,71 @@ async fn a_transaction_of_tokio_postgres_carries_the_event() {
     eventually("it is applied", async || house.applied("a").await == [8]).await;
     drop(client);
     driver.await.unwrap().unwrap();
+    stop(running).await;
+}
+
+/// A message of a tenant, as the library would seal it.
+fn sealed(house: &House, tenant: &str, n: i64) -> Append {
+    let tenant: Tenant = tenant.parse().unwrap();
+    house.chapar.prepare(&tenant, [noted(n)]).unwrap().remove(0)
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sealed_event_of_another_tenant_is_quarantined_and_applied_by_no_consumer() {
+    let server = need!(servers::postgres());
+    let house = House::on_postgres(&server).await;
+    let running = house.run(Consumer::named("c").on(write_down)).await;
+    // The database checks whom it is written for, and does not read what is inside.
+    let tenant = "acme".to_owned();
+    let forged =
+        Append { tenant, ordering_key: Some("acme:a".into()), ..sealed(&house, "blue", 1) };
+    let mut tx = house.chapar.begin(&acme()).await.unwrap();
+    tx.outbox_rows().append(&[forged]).await.unwrap();
+    house.chapar.commit(tx).await.unwrap();
+    let quarantined = async || {
+        let mut tx = house.chapar.store().begin_engine().await.unwrap();
+        tx.outbox_rows().parked(true, 10).await.unwrap()
+    };
+    eventually("it is in quarantine", async || quarantined().await.len() == 1).await;
+    let error = quarantined().await[0].last_error.clone().unwrap();
+    assert!(error.starts_with("CH1018") && error.contains("\"blue\""), "{error}");
+    house.note("blue", "a", [2]).await;
+    eventually("blue's own is applied", async || house.applied("a").await == [2]).await;
+    // A key of another tenant would hold up that tenant's events.
+    let mut tx = house.chapar.begin(&acme()).await.unwrap();
+    let foreign = Append { ordering_key: Some("blue:a".into()), ..sealed(&house, "acme", 3) };
+    let refused = tx.outbox_rows().append(&[foreign]).await.unwrap_err().to_string();
+    assert!(refused.contains("CH1018"), "{refused}");
+    stop(running).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_that_names_two_tenants_becomes_a_dead_letter() {
+    let house = House::on_sqlite().await;
+    let running = house.run(Consumer::named("c").on(write_down)).await;
+    let message = |n: i64, header: &str, key: &str| {
+        let event = sealed(&house, "blue", n);
+        Outgoing {
+            id: event.event_id.parse().unwrap(),
+            topic: event.topic,
+            tenant: "blue".into(),
+            key: Some(key.into()),
+            headers: [("tenantId", header)].into(),
+            body: event.body,
+        }
+    };
+    let messages = vec![
+        message(1, "acme", "blue:a"),
+        message(2, "blue", "acme:a"),
+        message(3, "blue", "blue:c"),
+    ];
+    for receipt in house.transport.publish(messages).await {
+        receipt.unwrap();
+    }
+    eventually("two are dead letters", async || house.letters().await.len() == 2).await;
+    for letter in house.letters().await {
+        assert!(letter.error.starts_with("CH1018"), "{}", letter.error);
+    }
+    eventually("the third is applied", async || house.applied("a").await == [3]).await;
     stop(running).await;
 }

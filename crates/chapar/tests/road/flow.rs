@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use chapar::{Consumer, Cx, Draft, Envelope, Failure, Payload, Service};
 use chapar_core::Aggregate;
-use chapar_sql::Backend;
+use chapar_sql::{Backend, Hold, Pause, Paused, Tables};
 use serde_json::json;
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
@@ -14,6 +14,7 @@ use crate::order::MODIFIED;
 
 on_each_store!(
     a_paused_consumer_rests_until_it_is_resumed,
+    a_seek_that_died_does_not_pause_its_consumer_for_good,
     a_breaker_rests_and_spends_no_attempts,
     a_flood_of_one_tenant_does_not_starve_another,
     bytes_in_flight_are_bounded,
@@ -34,11 +35,11 @@ async fn a_paused_consumer_rests_until_it_is_resumed(house: House) {
     let set = async |paused: bool| {
         let mut tx = house.chapar.store().begin_engine().await.unwrap();
         let changed = match paused {
-            true => tx.conn().pause("c", "the warehouse moves").await.unwrap(),
-            false => tx.conn().resume("c").await.unwrap(),
+            true => tx.consumers().pause("c", "the warehouse moves").await.unwrap(),
+            false => tx.consumers().resume("c").await.unwrap(),
         };
         assert!(changed);
-        let cards = tx.conn().consumers().await.unwrap();
+        let cards = tx.consumers().list().await.unwrap();
         let said: Vec<bool> = cards.iter().map(|card| card.paused.is_some()).collect();
         assert_eq!(said, [paused, false], "{cards:?}");
         tx.commit().await.unwrap();
@@ -63,6 +64,39 @@ async fn a_paused_consumer_rests_until_it_is_resumed(house: House) {
     set(false).await;
     eventually("it goes on", async || house.applied("a").await.len() as i64 == n + 20).await;
     assert_eq!(house.applied("a").await, (0..n + 20).collect::<Vec<_>>());
+    stop(running).await;
+}
+
+async fn a_seek_that_died_does_not_pause_its_consumer_for_good(house: House) {
+    let hold = |holder: &str, seconds: u64| Hold {
+        holder: holder.into(),
+        reason: "a seek is under way",
+        ttl: Duration::from_secs(seconds),
+    };
+    let (alive, dead, late) = (hold("alive", 60), hold("dead", 0), hold("late", 60));
+    let mut tx = house.chapar.store().begin_engine().await.unwrap();
+    let mut consumers = tx.consumers();
+    assert_eq!(consumers.hold("c", &alive).await.unwrap(), Paused::Held);
+    assert_eq!(consumers.hold("c", &late).await.unwrap(), Paused::ByAnother);
+    assert!(consumers.extend_hold("c", &alive).await.unwrap());
+    assert!(!consumers.extend_hold("c", &late).await.unwrap(), "it holds nothing");
+    assert!(!consumers.end_abandoned_hold("c").await.unwrap(), "it is not abandoned");
+    assert!(consumers.pause("c", "the warehouse moves").await.unwrap());
+    assert_eq!(consumers.hold("c", &late).await.unwrap(), Paused::ByOperator);
+    consumers.end_hold("c", &alive).await.unwrap();
+    assert_eq!(consumers.pause_of("c").await.unwrap(), Pause::InForce, "the operator's stays");
+    assert!(consumers.resume("c").await.unwrap());
+    // A command that is killed neither extends its hold nor ends it.
+    assert_eq!(consumers.hold("c", &dead).await.unwrap(), Paused::Held);
+    assert_eq!(consumers.pause_of("c").await.unwrap(), Pause::Abandoned);
+    tx.commit().await.unwrap();
+    house.note("acme", "a", 0..3).await;
+    let running = house.run(Consumer::named("c").on(write_down)).await;
+    eventually("it resumes", async || house.applied("a").await.len() == 3).await;
+    let mut tx = house.chapar.store().begin_engine().await.unwrap();
+    assert_eq!(tx.consumers().epoch("c").await.unwrap(), 1, "what was fetched before is void");
+    assert!(!tx.consumers().extend_hold("c", &dead).await.unwrap(), "the seek would notice");
+    tx.rollback().await.unwrap();
     stop(running).await;
 }
 

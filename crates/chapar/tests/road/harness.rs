@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use chapar::ops::{LetterFilter, Letters, Operator};
 use chapar::prelude::*;
 use chapar::{Producer, Store, StoreOptions};
-use chapar_core::dialect::{Dialect, Melmastoon};
+use chapar_core::dialect::{Dialect, MetadataJson};
 use chapar_core::machine::failure::FailureClass;
 use chapar_core::port::{Outgoing, Transport};
-use chapar_sql::{Backend, SqlTransport, Value};
+use chapar_sql::{Backend, SqlTransport, Tables, Value};
 use chapar_testkit::servers;
 
 pub(crate) struct House {
@@ -68,7 +68,7 @@ impl House {
         };
         tx.execute(create, vec![]).await.unwrap();
         if store.backend() == Backend::Postgres {
-            tx.execute("call chapar.protect('notes')", vec![]).await.unwrap();
+            tx.execute("call chapar.protect('notes'::regclass)", vec![]).await.unwrap();
         }
         tx.commit().await.unwrap();
         let chapar = Self::backbone(store.clone());
@@ -78,9 +78,9 @@ impl House {
 
     /// What every process of the house has.
     pub(crate) fn backbone(store: Store) -> Chapar {
-        let profile = Profile::builtin("melmastoon").unwrap();
+        let profile = chapar_testkit::profile("melmastoon");
         let producer = Producer { service: "reservation-service".into(), ..Producer::default() };
-        Chapar::builder(store, profile, Arc::new(Melmastoon)).producer(producer).build()
+        Chapar::builder(store, profile, Arc::new(MetadataJson)).producer(producer).build()
     }
 
     pub(crate) fn app(&self) -> App {
@@ -134,14 +134,20 @@ impl House {
     }
 
     pub(crate) async fn ints(&self, sql: &'static str, args: Vec<Value>) -> Vec<i64> {
-        let mut tx = self.chapar.store().begin_engine().await.unwrap();
+        // As the login: these are tables of a service, which the engine's statements do not name.
+        let store = self.chapar.store();
+        let tx = match store.backend() {
+            Backend::Sqlite => store.begin_read().await,
+            Backend::Postgres => store.begin_raw().await,
+        };
+        let mut tx = tx.unwrap();
         let rows = tx.fetch(sql, args).await.unwrap();
         rows.iter().map(|row| row.get(0).unwrap()).collect()
     }
 
     pub(crate) async fn letters(&self) -> Vec<chapar_sql::DeadLetter> {
         let mut tx = self.chapar.store().begin_engine().await.unwrap();
-        tx.conn().open_dead_letters(100).await.unwrap()
+        tx.letters().open(100).await.unwrap()
     }
 
     pub(crate) async fn replay(&self, id: &str) {
@@ -153,7 +159,7 @@ impl House {
     }
 
     pub(crate) fn dialect(&self) -> impl Dialect {
-        Melmastoon
+        MetadataJson
     }
 }
 

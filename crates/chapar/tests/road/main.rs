@@ -1,6 +1,8 @@
 //! The road of an event, end to end, on every store.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod admission;
+mod app;
 mod broken;
 mod bundles;
 mod consume;
@@ -19,7 +21,9 @@ mod order;
 mod processes;
 mod projection;
 mod push;
+mod redelivered;
 mod republish;
+mod rollout;
 mod sagas;
 mod seek;
 mod supervised;

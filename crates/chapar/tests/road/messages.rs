@@ -4,11 +4,11 @@ use std::path::Path;
 use std::sync::Arc;
 
 use chapar::{
-    App, AppendError, Chapar, Consumer, Cx, Draft, Envelope, Failure, Payload, Producer, Profile,
-    Registry, Running, Service,
+    App, AppendError, Chapar, Consumer, Cx, Draft, Envelope, Failure, Payload, Producer, Registry,
+    Running, Service,
 };
 use chapar_core::Aggregate;
-use chapar_core::dialect::Meridian;
+use chapar_core::dialect::InlineProtobuf;
 use chapar_sql::Value as Sql;
 use prost_reflect::DescriptorPool;
 use serde_json::{Value, json};
@@ -28,14 +28,14 @@ fn bank(house: &House, contracts: bool) -> Chapar {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems/meridian");
     let loaded = chapar_catalog::load(&folder).unwrap();
     assert_eq!(loaded.mistakes, []);
-    let profile = Profile::builtin("meridian").unwrap();
+    let profile = chapar_testkit::profile("meridian");
     let pool: DescriptorPool = loaded
         .protos
         .message("meridian.events.v1.AccountCreatedEvent")
         .unwrap()
         .parent_pool()
         .clone();
-    let dialect = Arc::new(Meridian::new(pool, &profile).unwrap());
+    let dialect = Arc::new(InlineProtobuf::new(pool, &profile).unwrap());
     let producer = Producer { service: "current-account".into(), ..Producer::default() };
     let mut builder =
         Chapar::builder(house.chapar.store().clone(), profile, dialect).producer(producer);

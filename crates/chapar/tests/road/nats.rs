@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_nats::jetstream;
-use chapar::{App, Consumer, Cx, Envelope, Failure, Running};
+use chapar::{App, Consumer, Cx, Envelope, Failure, Running, Service};
 use chapar_core::port::Transport;
 use chapar_testkit::need;
 use chapar_testkit::servers::{self, Kind, Launch};
@@ -31,6 +31,7 @@ on_nats!(
     processes_join_and_leave_and_every_key_keeps_its_order,
     more_partitions_keep_the_order_of_keys_that_move,
     a_tenant_that_gets_its_own_partition_keeps_the_order_of_its_keys,
+    a_consumer_that_starts_after_a_move_reads_the_moved_keys_in_order,
     what_cannot_be_applied_is_dead_lettered_while_the_rest_flows,
 );
 
@@ -209,6 +210,46 @@ mod on {
         let own_partitions = BTreeMap::from([("acme".to_owned(), 12)]);
         let moved = Broker { own_partitions, ..broker.clone() };
         house.moves(&broker, &moved, async || {}).await;
+    }
+
+    /// It meets the new partition and the old one at the same time, and knows none of the keys.
+    pub(super) async fn a_consumer_that_starts_after_a_move_reads_the_moved_keys_in_order(
+        house: House,
+        broker: Broker,
+    ) {
+        let own_partitions = BTreeMap::from([("acme".to_owned(), 12)]);
+        let moved = Broker { own_partitions, ..broker.clone() };
+        for (at, numbers) in [(&broker, 1..=6), (&moved, 7..=9)] {
+            let relay = house.relay_over(at.connect("house").await.unwrap()).await;
+            let count = (keys().len() * numbers.clone().count()) as u64;
+            house.append_all(numbers).await;
+            eventually("they are published", async || relay.metrics().published() >= count).await;
+            stop(relay).await;
+        }
+        let transport = Arc::new(moved.connect("late").await.unwrap());
+        let consumer = Consumer::named("c").lanes(2).on_any(&TOPICS, note);
+        let app = App::new(house.chapar.clone(), transport.clone(), "late").without_relay();
+        let app = app.service(Service::new("late").consumer(consumer));
+        let running = app.start().await.unwrap();
+        house.all_in_order(9).await;
+        stop(running).await;
+        // Nothing on another topic tells it that there is an earlier event.
+        let alone = async |event: Arc<Envelope>, cx: &mut Cx| {
+            let noted: Noted =
+                event.payload.parse().map_err(|error| Failure::terminal(error.to_string()))?;
+            write_down(Noted { key: format!("alone:{}", noted.key), ..noted }, cx).await
+        };
+        let consumer = Consumer::named("alone").lanes(2).on_any(&TOPICS[1..2], alone);
+        let app = App::new(house.chapar.clone(), transport, "late").without_relay();
+        let app = app.service(Service::new("late").consumer(consumer));
+        let running = app.start().await.unwrap();
+        for key in keys() {
+            let applied = async || house.applied(&format!("alone:{key}")).await;
+            eventually("all are applied", async || applied().await.len() == 3).await;
+            assert_eq!(applied().await, [1, 4, 7], "{key}");
+        }
+        assert!(house.letters().await.is_empty());
+        stop(running).await;
     }
 
     pub(super) async fn what_cannot_be_applied_is_dead_lettered_while_the_rest_flows(

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use chapar::ops::SeekTarget;
+use chapar::ops::{Edit, Letters, Operator, SeekTarget};
 use chapar::{Projection, Running, Service, Tenant, read_model};
-use chapar_sql::{Backend, ProjectionCard};
+use chapar_sql::{Backend, ProjectionCard, Tables};
 use serde::{Deserialize, Serialize};
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop};
@@ -19,6 +19,7 @@ on_each_store!(
     a_rebuild_from_the_snapshot_reads_only_what_came_after,
     a_game_day_compares_and_changes_nothing,
     a_rebuild_leaves_out_what_lies_in_the_boxes,
+    a_rebuild_has_what_operators_made_of_dead_letters,
     a_rebuild_has_what_the_inbox_has_forgotten,
     a_consumer_goes_back_to_the_snapshot,
 );
@@ -69,13 +70,13 @@ impl House {
 
     async fn ask(&self, wanted: &str) {
         let mut tx = self.chapar.store().begin_engine().await.unwrap();
-        assert!(tx.conn().ask_for_build(SUMS, wanted, "ada", "a test").await.unwrap());
+        assert!(tx.projections().ask_for_build(SUMS, wanted, "ada", "a test").await.unwrap());
         tx.commit().await.unwrap();
     }
 
     async fn card(&self) -> ProjectionCard {
         let mut tx = self.chapar.store().begin_engine().await.unwrap();
-        tx.conn().projections().await.unwrap().remove(0)
+        tx.projections().list().await.unwrap().remove(0)
     }
 
     async fn built(&self, wanted: &str) -> ProjectionCard {
@@ -217,6 +218,50 @@ async fn a_rebuild_leaves_out_what_lies_in_the_boxes(house: House) {
     house.counted(3).await;
     house.built("rebuild").await;
     assert_eq!(house.sum("acme", "all").await.unwrap().sum, 8, "nothing twice");
+    stop(running).await;
+}
+
+async fn a_rebuild_has_what_operators_made_of_dead_letters(house: House) {
+    let fold = |sum: &mut Option<Sum>, noted: &Noted| {
+        assert!(noted.n >= 0, "cannot fold this");
+        let sum = sum.get_or_insert_default();
+        *sum = Sum { events: sum.events + 1, sum: sum.sum + noted.n, last: 0 };
+    };
+    let projection = Projection::new(SUMS).on(|_: &Noted| "all".to_owned(), fold);
+    let app = house.app().service(Service::new("s").projection_with(projection, |consumer| {
+        consumer.retry(1).backoff(Duration::from_millis(1), Duration::from_millis(1))
+    }));
+    let running = app.start().await.unwrap();
+    for (key, numbers) in [("once", [-1, 2]), ("again", [-5, 6])] {
+        house.note("acme", key, numbers).await;
+    }
+    eventually("both are in the box", async || house.letters().await.len() == 2).await;
+    let letters = Letters::of(house.chapar.store());
+    let edit = async |key: &str, n: i64| {
+        let by = Operator { name: "ada", reason: "a wrong sign" };
+        let found = house.letters().await.into_iter();
+        let mut found = found.filter(|l| l.arrival.ordering_key.as_deref() == Some(key));
+        let id = found.next().unwrap().id;
+        let edit = Edit::Payload(format!("{{\"key\": \"x\", \"n\": {n}}}"));
+        letters.edit_and_replay(&house.chapar, &id, &edit, by).await.unwrap();
+    };
+    edit("acme:once", 10).await;
+    edit("acme:again", -50).await;
+    house.counted(2).await;
+    eventually("it failed as edited", async || {
+        let letters = house.letters().await;
+        letters.len() == 1 && letters[0].attempts > 1 && letters[0].status == "open"
+    })
+    .await;
+    edit("acme:again", 50).await;
+    house.counted(4).await;
+    let expected = 10 + 2 + 50 + 6;
+    assert_eq!(house.sum("acme", "all").await.unwrap().sum, expected);
+    let card = house.built("game-day").await;
+    assert_eq!((card.outcome.as_deref(), card.differences), (Some("compared"), Some(0)));
+    house.spoil().await;
+    house.built("rebuild").await;
+    assert_eq!(house.sum("acme", "all").await.unwrap().sum, expected);
     stop(running).await;
 }
 

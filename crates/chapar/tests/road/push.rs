@@ -83,7 +83,7 @@ impl Receiver {
         let header = |name: &str| headers.get(name).and_then(|value| value.to_str().ok());
         let signed = secrets.verify(header, &body, Timestamp::now());
         let message = Message { topic: None, headers: Default::default(), body: body.clone() };
-        let envelope = chapar_core::dialect::Melmastoon.decode(&message).unwrap();
+        let envelope = chapar_core::dialect::MetadataJson.decode(&message).unwrap();
         let noted: Noted = envelope.payload.parse().unwrap();
         let mut wrong = Vec::new();
         if signed.map(|signed| signed.id.to_owned()) != Ok(envelope.id.to_string()) {

@@ -1,7 +1,7 @@
 use std::time::Duration;
 
 use chapar::prelude::*;
-use chapar_sql::{DueTimer, HistoryEntry};
+use chapar_sql::{DueTimer, HistoryEntry, Tables};
 use jiff::Timestamp;
 
 use crate::harness::{House, Noted, eventually, on_each_store, stop};
@@ -17,6 +17,7 @@ on_each_store!(
     a_step_that_runs_always_also_runs_after_the_end,
     compensations_run_in_reverse_and_a_failing_one_leaves_the_saga_stuck,
     a_saga_of_newer_code_is_left_alone_without_counting,
+    two_tenants_with_one_key_have_two_sagas,
 );
 
 /// Starts a saga.
@@ -94,7 +95,7 @@ async fn run(house: &House, saga: Saga<Count>) -> Running {
 }
 
 async fn start(house: &House) -> Running {
-    run(house, counting().consumer(|consumer| consumer.stash_for(Duration::from_millis(300)))).await
+    run(house, counting()).await
 }
 
 async fn open(house: &House, key: &str) {
@@ -103,12 +104,12 @@ async fn open(house: &House, key: &str) {
 
 async fn history(house: &House, key: &str) -> Vec<HistoryEntry> {
     let mut tx = house.chapar.store().begin_engine().await.unwrap();
-    tx.conn().saga_history("count", key).await.unwrap()
+    tx.sagas().history("count", key, "acme").await.unwrap()
 }
 
 async fn state(house: &House, key: &str) -> Option<(String, Option<String>)> {
     let mut tx = house.chapar.store().begin_engine().await.unwrap();
-    let saga = tx.conn().load_saga("count", key, "").await.unwrap();
+    let saga = tx.sagas().load("count", key, "acme", "").await.unwrap();
     saga.map(|saga| (saga.state, saga.outcome))
 }
 
@@ -165,7 +166,7 @@ async fn a_stale_timer_is_a_recorded_no_op(house: House) {
         attempts: 0,
     };
     let mut tx = house.chapar.store().begin_engine().await.unwrap();
-    tx.conn().arm_timer(&stale).await.unwrap();
+    tx.timers().arm(&stale).await.unwrap();
     tx.commit().await.unwrap();
     eventually("the history tells of it", async || {
         let history = history(&house, "a").await;
@@ -182,7 +183,7 @@ async fn an_early_event_waits_for_its_saga(house: House) {
     house.note("acme", "a", [5, 6]).await;
     let stashed = || async {
         let mut tx = house.chapar.store().begin_engine().await.unwrap();
-        tx.conn().verdict().await.unwrap()
+        tx.survey().census().await.unwrap()
     };
     eventually("both have come", async || stashed().await.in_flight == 0).await;
     open(&house, "a").await;
@@ -198,11 +199,11 @@ async fn an_early_event_waits_for_its_saga(house: House) {
 async fn an_early_event_waits_for_a_saga_that_a_command_starts(house: House) {
     let running = run(&house, counting()).await;
     house.note("acme", "a", [5, 6]).await;
-    let verdict = || async {
+    let census = || async {
         let mut tx = house.chapar.store().begin_engine().await.unwrap();
-        tx.conn().verdict().await.unwrap()
+        tx.survey().census().await.unwrap()
     };
-    eventually("both have come", async || verdict().await.in_flight == 0).await;
+    eventually("both have come", async || census().await.in_flight == 0).await;
     let correlation = "01ARZ3NDEKTSV4RRFFQ69G5FAV".parse().unwrap();
     let command = running.chapar("s").command(&"acme".parse().unwrap()).correlated(correlation);
     command.run(async |cx| cx.start(count("a"), State::Open).await).await.unwrap();
@@ -214,7 +215,8 @@ async fn an_early_event_waits_for_a_saga_that_a_command_starts(house: House) {
 }
 
 async fn an_early_event_whose_saga_never_comes_is_dead_lettered_and_can_be_replayed(house: House) {
-    let running = start(&house).await;
+    let soon = counting().consumer(|consumer| consumer.stash_for(Duration::from_millis(300)));
+    let running = run(&house, soon).await;
     house.note("acme", "a", [5]).await;
     eventually("it is in the box", async || house.letters().await.len() == 1).await;
     let letter = house.letters().await.remove(0);
@@ -229,7 +231,7 @@ async fn an_early_event_whose_saga_never_comes_is_dead_lettered_and_can_be_repla
     .await;
     assert!(house.letters().await.is_empty());
     let mut tx = house.chapar.store().begin_engine().await.unwrap();
-    assert_eq!(tx.conn().verdict().await.unwrap().lost, 0);
+    assert_eq!(tx.survey().census().await.unwrap().lost, 0);
     stop(running).await;
 }
 
@@ -337,5 +339,19 @@ async fn a_saga_of_newer_code_is_left_alone_without_counting(house: House) {
     let metrics = running.metrics().consumer("older.count-saga");
     eventually("it keeps trying", async || metrics.retries() > 10).await;
     assert!(house.letters().await.is_empty(), "an attempt by old code does not count");
+    stop(running).await;
+}
+
+async fn two_tenants_with_one_key_have_two_sagas(house: House) {
+    let running = start(&house).await;
+    for tenant in ["acme", "blue"] {
+        house.append(tenant, Opened { key: "one".to_owned() }).await;
+    }
+    eventually("both have started", async || {
+        let mut tx = house.chapar.store().begin_engine().await.unwrap();
+        tx.sagas().named("count", "one").await.unwrap().len() == 2
+    })
+    .await;
+    assert!(house.letters().await.is_empty());
     stop(running).await;
 }

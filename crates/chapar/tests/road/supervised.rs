@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use chapar::RunError;
 use chapar::prelude::*;
 use chapar_core::machine::failure::FailurePolicy;
 use chapar_core::port::{
     BoxFuture, Features, ManualClock, Outgoing, Receipt, SeekTo, Subscription, SubscriptionSpec,
     TopicSpec, Transport, TransportError,
 };
-use chapar_sql::DueTimer;
+use chapar_sql::{DueTimer, Tables};
 use jiff::{SignedDuration, Timestamp};
 use serde::Deserializer;
 
@@ -20,9 +21,10 @@ use crate::harness::{House, Noted, eventually, on_each_store, stop, write_down};
 on_each_store!(
     a_timer_that_panics_is_tried_again_later_and_leaves_its_saga_stuck_at_last,
     a_timer_without_a_handler_here_is_left_to_other_processes,
-    an_event_whose_deserialize_panics_is_dead_lettered_after_its_attempts,
+    an_event_whose_deserialize_panics_is_dead_lettered_at_once,
     a_call_that_panics_is_made_again_and_an_outcome_that_hangs_stops_no_other,
     a_relay_that_panics_is_started_again_and_says_so,
+    a_part_that_keeps_dying_is_the_error_of_the_app,
     a_consumer_that_its_policy_stops_is_a_problem,
 );
 
@@ -93,7 +95,7 @@ impl Turned {
 
     async fn state(&self, key: &str) -> Option<(String, Option<String>)> {
         let mut tx = self.house.chapar.store().begin_engine().await.unwrap();
-        let saga = tx.conn().load_saga("hold", key, "").await.unwrap();
+        let saga = tx.sagas().load("hold", key, "acme", "").await.unwrap();
         saga.map(|saga| (saga.state, saga.outcome))
     }
 
@@ -107,7 +109,7 @@ impl Turned {
 
     async fn timers(&self, key: &str) -> Vec<DueTimer> {
         let mut tx = self.house.chapar.store().begin_engine().await.unwrap();
-        tx.conn().timers_of_saga("hold", key).await.unwrap()
+        tx.timers().of_saga("hold", key, "acme").await.unwrap()
     }
 }
 
@@ -208,7 +210,7 @@ impl<'de> Deserialize<'de> for Fussy {
     }
 }
 
-async fn an_event_whose_deserialize_panics_is_dead_lettered_after_its_attempts(house: House) {
+async fn an_event_whose_deserialize_panics_is_dead_lettered_at_once(house: House) {
     let handler = async |event: Fussy, cx: &mut Cx| {
         write_down(Noted { key: event.key, n: event.n }, cx).await
     };
@@ -219,10 +221,10 @@ async fn an_event_whose_deserialize_panics_is_dead_lettered_after_its_attempts(h
     house.note("acme", "good", [1]).await;
     eventually("it is a dead letter", async || house.letters().await.len() == 1).await;
     let letter = house.letters().await.remove(0);
-    assert!(letter.error.contains("panicked") && letter.error.contains("cannot be read"));
+    assert_eq!(letter.kind, "undecodable", "{}", letter.error);
     eventually("the other is applied", async || house.applied("good").await == [1]).await;
     let metrics = running.metrics().consumer("c");
-    assert_eq!((metrics.retries(), metrics.dead_letters()), (2, 1));
+    assert_eq!((metrics.retries(), metrics.dead_letters()), (0, 1), "reading again cannot help");
     assert!(running.health().problems().is_empty(), "{:?}", running.health());
     stop(running).await;
 }
@@ -331,6 +333,26 @@ async fn a_relay_that_panics_is_started_again_and_says_so(house: House) {
     transport.panics.store(false, SeqCst);
     eventually("the others arrive", async || house.applied("a").await == [1, 2, 3]).await;
     eventually("all is well again", async || health.problems().is_empty()).await;
+    stop(running).await;
+}
+
+async fn a_part_that_keeps_dying_is_the_error_of_the_app(house: House) {
+    let transport = Arc::new(Faulty { log: house.transport.clone(), panics: true.into() });
+    let app = || App::new(house.chapar.clone(), transport.clone(), "house").give_up_after(2);
+    house.note("acme", "a", [1]).await;
+    let died = |ended: Result<(), RunError>| {
+        let error = ended.unwrap_err();
+        assert!(matches!(error, RunError::Failed(_)), "{error:?}");
+        let error = error.to_string();
+        assert!(error.starts_with("relay failed 2 times in a row: "), "{error}");
+        assert!(error.contains("the client of the broker has a bug"), "{error}");
+    };
+    died(app().run_until(std::future::pending()).await);
+
+    let mut running = app().start().await.unwrap();
+    let health = running.health();
+    died(running.wait().await);
+    assert!(health.problems()[0].starts_with("relay keeps failing: "), "{health:?}");
     stop(running).await;
 }
 

@@ -13,7 +13,7 @@ use crate::harness::{Noted, write_down};
 pub(crate) async fn harness(consumer: Consumer) -> Harness {
     let tables = "create table notes (id integer primary key, n bigint, tenant text, key text)";
     let app = App::connect("sqlite::memory:", "sql:")
-        .profile(Profile::builtin("melmastoon").unwrap())
+        .profile(chapar_testkit::profile("melmastoon"))
         .migrate([Migration::new(1, "notes", tables)])
         .service(Service::new("inventory-service").consumer(consumer));
     Harness::of(app).await.unwrap()

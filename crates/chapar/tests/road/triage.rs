@@ -1,9 +1,9 @@
 //! Sagas from outside, and stories over services.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
 
-use chapar::ops::{SagaError, Waiting, cancel_saga, find, retry_saga, story, view_saga};
+use chapar::ops::{CANCEL, SagaError, Waiting, cancel_saga, find, retry_saga, story, view_saga};
 use chapar::prelude::*;
 use chapar::{Draft, Envelope, Payload};
 use chapar_core::Aggregate;
@@ -13,6 +13,8 @@ use crate::order::HELD;
 
 on_each_store!(
     a_saga_says_what_it_waits_for_and_is_cancelled_by_its_program,
+    a_saga_whose_cancel_step_did_not_end_it_can_be_cancelled_again,
+    a_cancel_step_that_failed_can_be_asked_for_again_once_it_is_mended,
     a_saga_that_nobody_can_cancel_is_abandoned_with_what_is_left_to_undo,
     a_saga_is_tried_again_by_its_dead_letters,
     a_story_is_a_tree_over_services_with_its_letters,
@@ -57,6 +59,10 @@ async fn travelling(house: &House, cancellable: bool) -> Running {
     let saga = Saga::new().starts(begin).timer(Timer::Departure, |_| Step::stay()).undo(undo);
     let cancelled = |_: &Trip| Step::compensate(State::Cancelled, "undone");
     let saga = if cancellable { saga.cancelled_by_operator(cancelled) } else { saga };
+    start(house, saga).await
+}
+
+async fn start(house: &House, saga: Saga<Trip>) -> Running {
     let running = house.app().service(Service::new("s").saga(saga)).start().await.unwrap();
     house.note("acme", "t1", [1]).await;
     let store = house.chapar.store();
@@ -95,6 +101,52 @@ async fn a_saga_says_what_it_waits_for_and_is_cancelled_by_its_program(house: Ho
     stop(running).await;
 }
 
+async fn a_saga_whose_cancel_step_did_not_end_it_can_be_cancelled_again(house: House) {
+    let asked = Arc::new(AtomicUsize::new(0));
+    let counted = asked.clone();
+    let cancelled = move |_: &Trip| match counted.fetch_add(1, Relaxed) {
+        0 => Step::stay(),
+        1 => Step::to(State::Open),
+        _ => Step::compensate(State::Cancelled, "undone"),
+    };
+    let saga = Saga::new().starts(begin).timer(Timer::Departure, |_| Step::stay()).undo(undo);
+    let running = start(&house, saga.cancelled_by_operator(cancelled)).await;
+    let store = house.chapar.store();
+    for time in 1..=3 {
+        cancel_saga(store, "trip", "t1", false, "ada", "the guest has called").await.unwrap();
+        eventually("the step has run", async || {
+            let waits = view_saga(store, "trip", "t1").await.unwrap().waits_for;
+            let armed = |w: &Waiting| matches!(w, Waiting::Timer(timer, _) if timer.name == CANCEL);
+            asked.load(Relaxed) == time && !waits.iter().any(armed)
+        })
+        .await;
+    }
+    let view = view_saga(store, "trip", "t1").await.unwrap();
+    assert_eq!(view.card.outcome.as_deref(), Some("compensated"));
+    stop(running).await;
+}
+
+async fn a_cancel_step_that_failed_can_be_asked_for_again_once_it_is_mended(house: House) {
+    let broken = Arc::new(AtomicBool::new(true));
+    let mended = broken.clone();
+    let undo = move |_: Undo, _: &Trip| match broken.load(Relaxed) {
+        true => Step::complete(State::Open),
+        false => Step::stay(),
+    };
+    let saga = Saga::new().starts(begin).timer(Timer::Departure, |_| Step::stay()).undo(undo);
+    let cancelled = |_: &Trip| Step::compensate(State::Cancelled, "undone");
+    let running = start(&house, saga.cancelled_by_operator(cancelled)).await;
+    let store = house.chapar.store();
+    let outcome = async || view_saga(store, "trip", "t1").await.unwrap().card.outcome;
+    cancel_saga(store, "trip", "t1", false, "ada", "the guest has called").await.unwrap();
+    eventually("it is stuck", async || outcome().await.as_deref() == Some("stuck")).await;
+    mended.store(false, Relaxed);
+    // Its own next try would be minutes away.
+    cancel_saga(store, "trip", "t1", false, "ada", "mended").await.unwrap();
+    eventually("it is undone", async || outcome().await.as_deref() == Some("compensated")).await;
+    stop(running).await;
+}
+
 async fn a_saga_that_nobody_can_cancel_is_abandoned_with_what_is_left_to_undo(house: House) {
     let running = travelling(&house, false).await;
     let store = house.chapar.store();
@@ -108,7 +160,8 @@ async fn a_saga_that_nobody_can_cancel_is_abandoned_with_what_is_left_to_undo(ho
     stop(running).await;
 }
 
-static BROKEN: AtomicBool = AtomicBool::new(true);
+/// The keys whose handler is mended. Both databases run in one program.
+static MENDED: Mutex<Vec<String>> = Mutex::new(Vec::new());
 
 async fn a_saga_is_tried_again_by_its_dead_letters(house: House) {
     fn begin_and_ask(noted: Noted) -> Start<Trip> {
@@ -117,7 +170,7 @@ async fn a_saga_is_tried_again_by_its_dead_letters(house: House) {
     }
     async fn answer(event: Arc<Envelope>, cx: &mut Cx) -> Handled {
         let noted: Noted = event.payload.parse().or_terminal()?;
-        if noted.key.starts_with("late") && BROKEN.load(Ordering::Relaxed) {
+        if !MENDED.lock().unwrap().contains(&noted.key) {
             return Err(Failure::terminal("not yet"));
         }
         write_down(Noted { key: format!("{}:answered", noted.key), n: 1 }, cx).await
@@ -127,7 +180,6 @@ async fn a_saga_is_tried_again_by_its_dead_letters(house: House) {
     let app = app.service(Service::new("t").consumer(Consumer::named("d").on_any(&[HELD], answer)));
     let running = app.start().await.unwrap();
     let store = house.chapar.store();
-    // Both databases run in one program: a key of its own for each.
     let key = format!("late-{}", house.url.len());
     house.note("acme", &key, [1]).await;
     eventually("it has failed", async || house.letters().await.len() == 1).await;
@@ -135,12 +187,11 @@ async fn a_saga_is_tried_again_by_its_dead_letters(house: House) {
     let stuck =
         view.waits_for.iter().any(|w| matches!(w, Waiting::Box(b) if b.error.contains("not yet")));
     assert!(stuck, "{:?}", view.waits_for);
-    BROKEN.store(false, Ordering::Relaxed);
+    MENDED.lock().unwrap().push(key.clone());
     let set_going = retry_saga(store, "trip", &key, "ada", "mended").await.unwrap();
     assert_eq!(set_going.len(), 1, "{set_going:?}");
     let answered = format!("{key}:answered");
     eventually("answered", async || house.applied(&answered).await == [1]).await;
-    BROKEN.store(true, Ordering::Relaxed);
     stop(running).await;
 }
 
@@ -185,13 +236,13 @@ async fn a_story_is_a_tree_over_services_with_its_letters(house: House) {
     let depths: Vec<_> =
         good.events.iter().map(|node| (node.depth, node.receptions.len())).collect();
     assert_eq!(depths, [(0, 1), (1, 1)]);
-    assert_eq!((good.in_boxes(), good.services()), (0, vec!["reservation"]));
+    assert_eq!((good.held(), good.services()), (0, vec!["reservation"]));
     let json = good.to_json();
     assert_eq!(json["events"][1]["causation_id"], json["events"][0]["event_id"]);
     assert!(json["events"][1]["published_ms"].as_f64() >= json["events"][1]["written_ms"].as_f64());
 
     let bad = story(&stores, &correlation(&house, "bad").await).await.unwrap().unwrap();
-    assert_eq!(bad.in_boxes(), 1);
+    assert_eq!(bad.held(), 1);
     let text = bad.to_text();
     assert!(text.contains("✗ d: dead letter") && text.contains("<this> & that"), "{text}");
     assert!(text.contains("   └─ booking.held.v1"), "{text}");

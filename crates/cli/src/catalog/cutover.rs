@@ -4,15 +4,17 @@ use std::collections::BTreeMap;
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
+use chapar::Store;
+use chapar::ops::{Departure, Operator, Versions};
 use chapar_catalog::Loaded;
 use chapar_catalog::cutover::{Cutover, Reader, Seen, cutovers};
-use chapar_sql::{AuditEntry, Store, StoreOptions};
 use clap::builder::NonEmptyStringValueParser;
 use jiff::Timestamp;
 use serde_json::json;
 
 use super::{Where, show};
 use crate::output::Format;
+use crate::store;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -27,13 +29,24 @@ pub(crate) struct Args {
     at: Where,
 
     /// The store that records active subscriptions, and has the audit log.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL",
+        default_value = store::database_url(), hide_default_value = true)]
     store: Option<String>,
 
     /// The operator who records cutovers or retires a version; for the audit log.
     #[arg(long, value_name = "NAME", requires = "store",
         value_parser = NonEmptyStringValueParser::new())]
     by: Option<String>,
+
+    /// The reason, for the audit log.
+    #[arg(
+        long,
+        value_name = "TEXT",
+        requires = "by",
+        default_value = "",
+        hide_default_value = true
+    )]
+    reason: String,
 
     /// Retire this version; refused while a consumer reads it.
     #[arg(long, value_name = "SUBJECT", requires = "by")]
@@ -59,7 +72,7 @@ pub(super) fn run(args: &Args) -> Result<ExitCode> {
 
 async fn cut_over(args: &Args, loaded: &Loaded) -> Result<ExitCode> {
     let store = match &args.store {
-        Some(url) => Some(Store::open(url, &StoreOptions::default()).await?),
+        Some(url) => Some(store::open(url).await?),
         None => None,
     };
     let seen = match &store {
@@ -67,7 +80,8 @@ async fn cut_over(args: &Args, loaded: &Loaded) -> Result<ExitCode> {
         None => None,
     };
     let found = cutovers(loaded, seen.as_ref(), Timestamp::now());
-    let code = match (&args.retire, &args.by, &store) {
+    let by = args.by.as_deref().map(|name| Operator { name, reason: args.reason.trim() });
+    let code = match (&args.retire, by, &store) {
         (Some(subject), Some(by), Some(store)) => retire(args, store, &found, subject, by).await?,
         (None, by, store) => {
             say(args, &found)?;
@@ -87,43 +101,35 @@ async fn cut_over(args: &Args, loaded: &Loaded) -> Result<ExitCode> {
 
 async fn seen(store: &Store, loaded: &Loaded) -> Result<Seen> {
     store.check_schema().await?;
+    let deprecated = loaded.catalog.events().filter(|event| event.deprecated.is_some());
+    let subjects: Vec<String> = deprecated.map(|event| event.subject.to_string()).collect();
     let mut seen = BTreeMap::new();
-    let mut tx = store.begin_engine().await?;
-    for event in loaded.catalog.events().filter(|event| event.deprecated.is_some()) {
-        let subject = event.subject.as_str();
-        let readers = tx.conn().topic_readers(subject).await?.into_iter().map(|reader| Reader {
+    for (subject, readers) in Versions::of(store).readers(&subjects).await? {
+        let readers = readers.into_iter().map(|reader| Reader {
             subscription: reader.subscription,
             service: reader.service,
             last_seen: reader.last_seen,
         });
-        seen.insert(subject.to_owned(), readers.collect());
+        seen.insert(subject, readers.collect());
     }
-    tx.rollback().await?;
     Ok(seen)
 }
 
 /// Each consumer that has cut over gets one entry in the audit log.
-async fn record(store: &Store, found: &[Cutover], by: &str) -> Result<()> {
-    let mut tx = store.begin_engine().await?;
-    for cutover in found {
-        for stand in cutover.consumers.iter().filter(|stand| stand.cut_over()) {
-            if !tx.conn().record_cutover(&cutover.subject, &stand.service).await? {
-                continue;
-            }
-            let detail =
-                json!({ "service": stand.service, "replacedBy": cutover.replaced_by }).to_string();
-            let entry = AuditEntry {
-                actor: by,
-                action: "catalog.cutover",
-                target: &cutover.subject,
-                reason: "",
-                detail: &detail,
-            };
-            tx.conn().audit(&entry).await?;
-            eprintln!("recorded: {} has left {}", stand.service, cutover.subject);
-        }
+async fn record(store: &Store, found: &[Cutover], by: Operator<'_>) -> Result<()> {
+    let departures = found.iter().flat_map(|cutover| {
+        let left = cutover.consumers.iter().filter(|stand| stand.cut_over());
+        left.map(|stand| Departure {
+            subject: cutover.subject.clone(),
+            replaced_by: cutover.replaced_by.clone(),
+            service: stand.service.clone(),
+        })
+    });
+    let recorded = Versions::of(store).record_cutovers(departures.collect(), by).await;
+    for Departure { subject, service, .. } in recorded.context("the cutover was not recorded")? {
+        eprintln!("recorded: {service} has left {subject}");
     }
-    tx.commit().await.context("the cutover was not recorded")
+    Ok(())
 }
 
 async fn retire(
@@ -131,7 +137,7 @@ async fn retire(
     store: &Store,
     found: &[Cutover],
     subject: &str,
-    by: &str,
+    by: Operator<'_>,
 ) -> Result<ExitCode> {
     let cutover = found.iter().find(|cutover| cutover.subject == subject);
     let cutover = cutover.with_context(|| {
@@ -142,18 +148,9 @@ async fn retire(
         eprintln!("{}", show::error(&format!("{subject} is not retired")));
         return Ok(ExitCode::FAILURE);
     }
-    let detail = json!({ "replacedBy": cutover.replaced_by, "until": cutover.until }).to_string();
-    let mut tx = store.begin_engine().await?;
-    let entry = AuditEntry {
-        actor: by,
-        action: "catalog.retire",
-        target: subject,
-        reason: "",
-        detail: &detail,
-    };
-    tx.conn().audit(&entry).await?;
-    tx.conn().forget_readers(subject).await?;
-    tx.commit().await.context("the retirement could not be recorded, so it was not done")?;
+    let detail = json!({ "replacedBy": cutover.replaced_by, "until": cutover.until });
+    let retired = Versions::of(store).retire(subject, &detail, by).await;
+    retired.context("the retirement could not be recorded, so it was not done")?;
     eprintln!("{subject} is retired, and the audit log records it. Remaining steps:");
     for (number, step) in [
         format!("remove {subject} and its schema from the catalog"),

@@ -1,18 +1,16 @@
 //! `chapar consumers seek`: preview, confirmation, seek.
 
-use std::io::{BufRead, IsTerminal, Write};
 use std::process::ExitCode;
 
-use anyhow::{Context, Result, bail};
-use chapar::ops::{Seek, SeekPreview, SeekTarget};
+use anyhow::{Result, bail};
+use chapar::ops::{Scope, Seek, SeekPreview, SeekTarget};
 use chapar_core::port::Position;
-use chapar_sql::Scope;
 use jiff::Timestamp;
 use serde_json::json;
 
 use crate::config::{Config, duration};
 use crate::outbox::{Target, open, operator, told};
-use crate::output::{Format, bold, dim, red};
+use crate::output::{Format, bold, confirmed, dim, red};
 use crate::relay::system;
 use crate::transport::{self, IN_THE_STORE};
 use crate::up::process_name;
@@ -69,12 +67,13 @@ pub(crate) struct Args {
     #[arg(long, value_name = "TEXT", required_unless_present = "dry_run")]
     reason: Option<String>,
 
-    /// The transport: nats://host:port, or `sql:` for the log in the same store.
+    /// The transport: nats://host:port, kafka://host:port, pubsub://project, or `sql:` for the log
+    /// in the same store.
     #[arg(long, env = "CHAPAR_TRANSPORT", hide_env_values = true, value_name = "URL",
         default_value = IN_THE_STORE)]
     transport: String,
 
-    /// The system's profile, required for a broker: a preset or a TOML file.
+    /// The system's profile, required for a broker: a shipped system or a TOML file.
     #[arg(long, env = "CHAPAR_PROFILE", value_name = "NAME|FILE")]
     profile: Option<String>,
 
@@ -110,7 +109,7 @@ pub(super) async fn run(args: &Args, config: &Config) -> Result<ExitCode> {
         }
         return Ok(ExitCode::SUCCESS);
     };
-    if !args.yes && !confirmed()? {
+    if !args.yes && !confirmed("do it?", "--yes to confirm, or --dry-run for a preview")? {
         bail!("nothing was done");
     }
     let done = seek.carry_out(&store, &*transport, &operator(), reason).await?;
@@ -154,17 +153,6 @@ fn say(consumer: &str, preview: &SeekPreview, reapply: bool) {
         let line = format!("{:>9} of {:>9}  {topic}", count.to_apply, count.events);
         println!("  {}", dim(&line));
     }
-}
-
-fn confirmed() -> Result<bool> {
-    if !std::io::stdin().is_terminal() {
-        bail!("nothing was done: give --yes to confirm, or --dry-run for a preview");
-    }
-    let mut stderr = std::io::stderr();
-    write!(stderr, "do it? [y/N] ").and_then(|()| stderr.flush())?;
-    let mut answer = String::new();
-    std::io::stdin().lock().read_line(&mut answer).context("no answer")?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 fn target(text: &str) -> Result<SeekTarget, String> {

@@ -13,7 +13,7 @@ use serde_json::json;
 
 use crate::outbox::{Target, open, operator, told};
 use crate::output::Format;
-use crate::relay::profile;
+use crate::profiles;
 
 #[derive(Args)]
 pub(crate) struct Edit {
@@ -28,7 +28,7 @@ pub(crate) struct Edit {
     #[arg(long, value_name = "FILE", conflicts_with = "payload")]
     message: Option<String>,
 
-    /// The system's profile: a preset or a TOML file.
+    /// The system's profile: a shipped system or a TOML file.
     #[arg(long, env = "CHAPAR_PROFILE", value_name = "NAME|FILE")]
     profile: String,
 
@@ -87,8 +87,8 @@ pub(super) async fn run(args: Edit) -> Result<ExitCode> {
 pub(super) fn payload(letter: &DeadLetter, profile: &str) -> Result<String> {
     let (_, dialect) = system(profile)?;
     let arrival = letter.to_deliver();
-    let headers = serde_json::from_str(&arrival.headers).unwrap_or_default();
-    let message = Message { topic: Some(arrival.topic), headers, body: arrival.body };
+    let message =
+        Message { topic: Some(arrival.topic), headers: arrival.headers, body: arrival.body };
     let envelope = dialect.decode(&message).context(
         "the message cannot be decoded, so it has no payload; use --message and edit the whole message",
     )?;
@@ -97,7 +97,7 @@ pub(super) fn payload(letter: &DeadLetter, profile: &str) -> Result<String> {
 }
 
 fn system(name: &str) -> Result<(Profile, Arc<dyn Dialect>)> {
-    let profile = profile(name)?;
+    let profile = profiles::load(name)?;
     let dialect = profile
         .dialect()
         .context("Protobuf events are edited by a program that has their descriptors")?;

@@ -90,14 +90,19 @@ pub(super) async fn run(args: Replay) -> Result<ExitCode> {
             println!("{}", serde_json::to_string_pretty(&said)?);
         }
         Format::Text => {
-            let Progress { asked, refused, waiting, applied, failed } = progress;
+            let Progress { asked, waiting, applied, failed, .. } = progress;
             eprintln!(
                 "{asked} requested: {applied} applied, {failed} failed again, {waiting} waiting"
             );
-            if refused > 0 {
-                eprintln!("{refused} skipped because of their class or age");
-            }
         }
+    }
+    if progress.refused > 0 {
+        eprintln!(
+            "{} not replayed because of their class or age: schema-drift and consumer-bug need a \
+             recorded fix (`chapar dlq classify --as CLASS --fix TEXT`), poison is never replayed, \
+             and letters older than the inbox's retention need --reapply",
+            progress.refused
+        );
     }
     if stopped {
         eprintln!("stopped; resume with: chapar dlq replay --resume {run}");
@@ -111,7 +116,7 @@ pub(super) async fn run(args: Replay) -> Result<ExitCode> {
             args.patience
         );
     }
-    let well = progress.failed == 0;
+    let well = progress.failed == 0 && progress.refused == 0;
     Ok(if well { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 

@@ -24,19 +24,15 @@ pub(super) fn brief(letter: &DeadLetter) -> Value {
 /// A letter with its original and its edited event.
 pub(super) fn whole(letter: &DeadLetter) -> Value {
     let mut whole = brief(letter);
-    whole["headers"] = headers(&letter.arrival.headers);
+    whole["headers"] = json!(letter.arrival.headers);
     whole["body"] = body(&letter.arrival.body);
     if let Some(edited) = &letter.edited {
         whole["edited"] = json!({
-            "by": edited.by, "at": edited.at, "headers": headers(&edited.headers),
+            "by": edited.by, "at": edited.at, "headers": edited.headers,
             "body": body(&edited.body),
         });
     }
     whole
-}
-
-fn headers(text: &str) -> Value {
-    serde_json::from_str(text).unwrap_or_else(|_| json!(text))
 }
 
 fn body(bytes: &[u8]) -> Value {
@@ -104,11 +100,11 @@ pub(super) fn page(letter: &DeadLetter) {
         println!("  {}{}", "  ".repeat(depth.min(8)), red(cause));
     }
     println!("\nHeaders");
-    match headers(&arrival.headers) {
-        Value::Array(pairs) if !pairs.is_empty() => pairs.iter().for_each(|pair| {
-            println!("  {}: {}", text(&pair[0]), text(&pair[1]));
-        }),
-        _ => println!("  none"),
+    if arrival.headers.is_empty() {
+        println!("  none");
+    }
+    for (name, value) in &arrival.headers {
+        println!("  {name}: {value}");
     }
     println!("\nMessage");
     message(&arrival.body);
@@ -116,10 +112,6 @@ pub(super) fn page(letter: &DeadLetter) {
         println!("\nEdited by {} at {}", edited.by, edited.at);
         message(&edited.body);
     }
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
 fn message(bytes: &[u8]) {

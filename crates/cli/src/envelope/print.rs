@@ -240,17 +240,23 @@ fn is_direction(c: char) -> bool {
 }
 
 /// JSON with a line for each value. Digits of numbers, escapes and the order of keys are kept.
+///
+/// Line breaks and indentation are bounded by the length of the text: what comes after that is
+/// written without them, so a few megabytes of brackets stay a few megabytes.
 fn indented(json: &str) -> String {
     const STEP: &str = "  ";
     // Deeper than this, lines would consist of indentation only.
     const DEEPEST: usize = 32;
+    let mut room = json.len() + 64 * 1024;
     let mut out = String::with_capacity(json.len() * 2);
     let (mut depth, mut quoted, mut escaped) = (0usize, false, false);
     let mut opened = false;
-    let turn = |out: &mut String, depth: usize| {
-        out.push('\n');
-        for _ in 0..depth.min(DEEPEST) {
-            out.push_str(STEP);
+    let mut turn = |out: &mut String, depth: usize| {
+        let steps = depth.min(DEEPEST);
+        room = room.saturating_sub(1 + steps * STEP.len());
+        if room > 0 {
+            out.push('\n');
+            out.push_str(&STEP.repeat(steps));
         }
     };
     for c in json.chars() {
@@ -293,6 +299,18 @@ mod tests {
         let expected = "{\n  \"b\": [\n    1.50,\n    {},\n    [],\n    \"x,:{\\\"\\\\\"\n  ],\n  \
                         \"a\": {\n    \"c\": -1e400\n  }\n}";
         assert_eq!(indented(text), expected);
+    }
+
+    #[test]
+    fn indentation_does_not_multiply_what_is_shown() {
+        let deep = "[".repeat(1_000_000) + &"]".repeat(1_000_000);
+        let wide = "[".repeat(32) + &"1,".repeat(1_000_000) + "1" + &"]".repeat(32);
+        for json in [deep, wide] {
+            let shown = indented(&json);
+            assert!(shown.len() <= 2 * json.len() + 64 * 1024, "{} of {}", shown.len(), json.len());
+            let bare: String = shown.split_whitespace().collect();
+            assert!(bare == json, "nothing but white space is added");
+        }
     }
 
     #[test]

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
 use chapar_core::dialect::{
-    Binding, CloudEvents, DecodeError, Dialect as _, Learning, MAX_MESSAGE, Melmastoon, Meridian,
-    Message,
+    Binding, CloudEvents, DecodeError, Dialect as _, FlatJson, InlineProtobuf, MAX_MESSAGE,
+    Message, MetadataJson,
 };
 use chapar_core::{Envelope, Headers, Profile};
 use clap::{Args, ValueEnum};
@@ -17,21 +17,22 @@ use protox::Compiler;
 use protox::file::{ChainFileResolver, FileResolver, GoogleFileResolver};
 use serde_json::value::RawValue;
 
-use super::{DialectName, Trouble, name, note, preset};
+use super::{DialectName, Trouble, name, note};
+use crate::profiles::{self, Shipped};
 
 /// The dialects that can be read and written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Dialect {
-    /// JSON of the hotel platform.
-    Melmastoon,
-    /// JSON of the learning platform.
-    Learning,
+    /// JSON whose less common fields are in `metadata`, such as the hotel's.
+    MetadataJson,
+    /// JSON with all its fields at the top level, such as the learning platform's.
+    FlatJson,
     /// CloudEvents 1.0, everything in one JSON object.
     Cloudevents,
     /// CloudEvents 1.0, attributes in headers.
     CloudeventsBinary,
-    /// Protobuf of the bank.
-    Meridian,
+    /// Protobuf with the envelope inside the message, such as the bank's.
+    InlineProtobuf,
 }
 
 /// The spelling of the headers of binary CloudEvents.
@@ -54,7 +55,7 @@ pub(crate) struct Source {
     #[arg(value_name = "FILE", default_value = "-")]
     file: PathBuf,
 
-    /// The topic the event came on; required for a meridian message.
+    /// The topic the event came on; required for inline-protobuf.
     #[arg(long)]
     pub(super) topic: Option<String>,
 
@@ -66,7 +67,7 @@ pub(crate) struct Source {
     #[arg(long, value_name = "NAME|FILE")]
     profile: Option<String>,
 
-    /// A folder with the .proto files of meridian messages [default: the bank's own].
+    /// A folder with the .proto files of inline-protobuf messages [default: the bank's own].
     #[arg(long, value_name = "DIR")]
     proto_path: Option<PathBuf>,
 }
@@ -111,26 +112,20 @@ impl Source {
             let known: Vec<String> = Dialect::value_variants().iter().map(|d| name(*d)).collect();
             Trouble::Usage(format!(
                 "{} does not look like an event of any dialect; say which it is with --from, one of \
-                 {} (a meridian message also needs --topic)",
+                 {} (inline-protobuf also needs --topic)",
                 self.place(),
                 known.join(", ")
             ))
         })
     }
 
-    /// The requested profile, or the preset of the dialect's own system.
+    /// The requested profile, or that of a system that writes the dialect.
     pub(super) fn profile(&self, dialect: Dialect) -> Result<Profile, Trouble> {
-        let asked = self.profile.as_deref().unwrap_or(preset(dialect));
-        if let Some(profile) = Profile::builtin(asked) {
-            return Ok(profile);
-        }
-        let text = std::fs::read_to_string(asked).map_err(|error| {
-            let known = Profile::BUILTIN.join(", ");
-            Trouble::Usage(format!(
-                "the profile {asked:?} is none of {known}, and cannot be read as a file: {error}"
-            ))
-        })?;
-        Profile::from_toml(&text).map_err(|error| Trouble::Usage(format!("{asked}: {error}")))
+        let profile = match &self.profile {
+            Some(asked) => profiles::load(asked),
+            None => system_of(dialect)?.profile(),
+        };
+        profile.map_err(|error| Trouble::Usage(format!("{error:#}")))
     }
 
     pub(super) fn decode(
@@ -140,21 +135,23 @@ impl Source {
         input: Bytes,
     ) -> Result<Envelope, Trouble> {
         let decoded = match dialect {
-            Dialect::Melmastoon => Melmastoon.decode(&self.text(&input)?),
-            Dialect::Learning => Learning.decode(&self.text(&input)?),
-            Dialect::Cloudevents => CloudEvents::Structured.decode(&self.text(&input)?),
+            Dialect::MetadataJson => MetadataJson.decode(&self.text(&input)?),
+            Dialect::FlatJson => FlatJson.decode(&self.text(&input)?),
+            Dialect::Cloudevents => {
+                cloud_event(CloudEvents::Structured, profile, &self.text(&input)?)
+            }
             Dialect::CloudeventsBinary => {
                 let message = self.parse_headers(&input)?;
-                CloudEvents::Binary(self.binding_of(&message)).decode(&message)
+                cloud_event(CloudEvents::Binary(self.binding_of(&message)), profile, &message)
             }
-            Dialect::Meridian => {
+            Dialect::InlineProtobuf => {
                 let Some(topic) = self.topic.clone() else {
-                    let reason = "a meridian message does not say its type; give the topic it came \
+                    let reason = "an inline-protobuf message does not say its type; give the topic it came \
                                   on, such as --topic current-account.account-created.v1";
                     return Err(Trouble::Usage(reason.into()));
                 };
                 let message = Message { topic: Some(topic), ..Message::from_body(input.clone()) };
-                self.meridian(profile)?.decode(&message)
+                self.protobuf(profile)?.decode(&message)
             }
         };
         decoded.map_err(|error| self.undecodable(dialect, profile, &input, &error))
@@ -167,10 +164,10 @@ impl Source {
         profile: &Profile,
         envelope: &Envelope,
     ) -> Result<Envelope, Trouble> {
-        if dialect != Dialect::Meridian {
+        if dialect != Dialect::InlineProtobuf {
             return Ok(envelope.clone());
         }
-        let readable = self.meridian(profile)?.payload_to_json(envelope);
+        let readable = self.protobuf(profile)?.payload_to_json(envelope);
         readable.map_err(|error| Trouble::Event(format!("{}: {error}", self.place())))
     }
 
@@ -182,11 +179,11 @@ impl Source {
     ) -> Result<Written, Trouble> {
         let binding = binding.or(self.binding).unwrap_or(BindingName::Http).into();
         let encoded = match dialect {
-            Dialect::Melmastoon => Melmastoon.encode(envelope),
-            Dialect::Learning => Learning.encode(envelope),
+            Dialect::MetadataJson => MetadataJson.encode(envelope),
+            Dialect::FlatJson => FlatJson.encode(envelope),
             Dialect::Cloudevents => CloudEvents::Structured.encode(envelope),
             Dialect::CloudeventsBinary => CloudEvents::Binary(binding).encode(envelope),
-            Dialect::Meridian => self.meridian(&self.bank_profile()?)?.encode(envelope),
+            Dialect::InlineProtobuf => self.protobuf(&self.protobuf_profile()?)?.encode(envelope),
         };
         let message = encoded.map_err(|error| {
             Trouble::Event(format!("the event cannot be written in {}: {error}", name(dialect)))
@@ -195,7 +192,9 @@ impl Source {
             Dialect::CloudeventsBinary => {
                 Ok(Written { bytes: print_headers(&message)?, topic: None })
             }
-            Dialect::Meridian => Ok(Written { bytes: message.body.into(), topic: message.topic }),
+            Dialect::InlineProtobuf => {
+                Ok(Written { bytes: message.body.into(), topic: message.topic })
+            }
             _ => {
                 let mut bytes = Vec::from(message.body);
                 bytes.push(b'\n');
@@ -205,21 +204,22 @@ impl Source {
     }
 
     /// The profile whose messages are written: the requested one if it has this dialect.
-    fn bank_profile(&self) -> Result<Profile, Trouble> {
-        let profile = self.profile(Dialect::Meridian)?;
-        if profile.dialect == DialectName::Meridian {
+    fn protobuf_profile(&self) -> Result<Profile, Trouble> {
+        let profile = self.profile(Dialect::InlineProtobuf)?;
+        if profile.dialect == DialectName::InlineProtobuf {
             return Ok(profile);
         }
-        Profile::builtin("meridian").ok_or_else(|| Trouble::Usage("no preset meridian".into()))
+        let system = system_of(Dialect::InlineProtobuf)?;
+        system.profile().map_err(|error| Trouble::Usage(format!("{error:#}")))
     }
 
-    fn meridian(&self, profile: &Profile) -> Result<Meridian, Trouble> {
+    fn protobuf(&self, profile: &Profile) -> Result<InlineProtobuf, Trouble> {
         let usage = |error: String| Trouble::Usage(error);
         let pool = match &self.proto_path {
             Some(folder) => compile_folder(folder).map_err(usage)?,
-            None => compile_embedded().map_err(usage)?,
+            None => compile_shipped(system_of(Dialect::InlineProtobuf)?.protos).map_err(usage)?,
         };
-        Meridian::new(pool, profile).map_err(|error| {
+        InlineProtobuf::new(pool, profile).map_err(|error| {
             usage(format!("{error}; --proto-path names a folder with other .proto files"))
         })
     }
@@ -254,7 +254,7 @@ impl Source {
     fn text(&self, input: &Bytes) -> Result<Message, Trouble> {
         if let Err(error) = std::str::from_utf8(input) {
             return Err(Trouble::Event(format!(
-                "{} is not UTF-8 text: byte {} is wrong; if it is Protobuf, give --from meridian and \
+                "{} is not UTF-8 text: byte {} is wrong; if it is Protobuf, give --from inline-protobuf and \
                  --topic",
                 self.place(),
                 error.valid_up_to()
@@ -322,6 +322,27 @@ impl From<BindingName> for Binding {
     }
 }
 
+/// A shipped system that writes the dialect.
+fn system_of(dialect: Dialect) -> Result<&'static Shipped, Trouble> {
+    let written = match dialect {
+        Dialect::MetadataJson => DialectName::MetadataJson,
+        Dialect::FlatJson => DialectName::FlatJson,
+        Dialect::Cloudevents | Dialect::CloudeventsBinary => DialectName::CloudEvents,
+        Dialect::InlineProtobuf => DialectName::InlineProtobuf,
+    };
+    profiles::that_writes(written).ok_or_else(|| {
+        Trouble::Usage(format!("no shipped system writes {}; give --profile", name(dialect)))
+    })
+}
+
+fn cloud_event(
+    form: CloudEvents,
+    profile: &Profile,
+    message: &Message,
+) -> Result<Envelope, DecodeError> {
+    if profile.lenient_reading { form.lenient().decode(message) } else { form.decode(message) }
+}
+
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// The dialect detected from the bytes.
@@ -333,9 +354,9 @@ fn guess(input: &[u8]) -> Option<Dialect> {
         return if has("specversion") {
             Some(Dialect::Cloudevents)
         } else if has("producedBy") || has("actorId") {
-            Some(Dialect::Melmastoon)
+            Some(Dialect::MetadataJson)
         } else if object("source") || has("partitionKey") {
-            Some(Dialect::Learning)
+            Some(Dialect::FlatJson)
         } else {
             None
         };
@@ -380,44 +401,26 @@ fn print_headers(message: &Message) -> Result<Vec<u8>, Trouble> {
     Ok(bytes)
 }
 
-/// The bank's own messages, compiled into every build.
-const PROTOS: [(&str, &str); 4] = [
-    (
-        "buf/validate/validate.proto",
-        include_str!("../../../../systems/meridian/proto/buf/validate/validate.proto"),
-    ),
-    (
-        "google/type/money.proto",
-        include_str!("../../../../systems/meridian/proto/google/type/money.proto"),
-    ),
-    (
-        "meridian/common/v1/currency.proto",
-        include_str!("../../../../systems/meridian/proto/meridian/common/v1/currency.proto"),
-    ),
-    (
-        "meridian/events/v1/current_account_events.proto",
-        include_str!(
-            "../../../../systems/meridian/proto/meridian/events/v1/current_account_events.proto"
-        ),
-    ),
-];
-
-struct Embedded;
+/// The Protobuf files of a shipped system.
+struct Embedded(&'static [(&'static str, &'static str)]);
 
 impl FileResolver for Embedded {
     fn open_file(&self, name: &str) -> Result<protox::file::File, protox::Error> {
-        match PROTOS.iter().find(|(known, _)| *known == name) {
+        match self.0.iter().find(|(known, _)| *known == name) {
             Some((name, source)) => protox::file::File::from_source(name, source),
             None => Err(protox::Error::file_not_found(name)),
         }
     }
 }
 
-fn compile_embedded() -> Result<DescriptorPool, String> {
+fn compile_shipped(
+    protos: &'static [(&'static str, &'static str)],
+) -> Result<DescriptorPool, String> {
     let mut resolver = ChainFileResolver::new();
-    resolver.add(Embedded);
+    resolver.add(Embedded(protos));
     resolver.add(GoogleFileResolver::new());
-    compile(Compiler::with_file_resolver(resolver), PROTOS.map(|(name, _)| PathBuf::from(name)))
+    let files = protos.iter().map(|(name, _)| PathBuf::from(name));
+    compile(Compiler::with_file_resolver(resolver), files)
 }
 
 fn compile_folder(folder: &Path) -> Result<DescriptorPool, String> {

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
+use chapar::ops::{Operator, Outbox};
 use chapar::{RepublishRequest, Store};
 use clap::Subcommand;
 use serde_json::json;
@@ -12,6 +13,7 @@ use serde_json::json;
 use super::{Target, open, operator, told};
 use crate::config::duration;
 use crate::output::{Format, dim, red};
+use crate::store;
 use crate::up::interrupted;
 
 pub(crate) const EXAMPLES: &str = "\
@@ -47,7 +49,9 @@ pub(crate) struct Args {
     detach: bool,
 
     /// The store: sqlite:FILE or postgres://user@host/database.
-    #[arg(long, required = true, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL",
+        default_value = store::database_url(), hide_default_value = true,
+        required = store::is_required())]
     store: Option<String>,
 
     /// The output format.
@@ -104,9 +108,8 @@ async fn ask(args: &Args) -> Result<ExitCode> {
     };
     let reason = told(reason)?;
     let store = open(&Target { store: store.clone(), format: args.format }).await?;
-    let mut tx = store.begin_engine().await?;
-    let request = tx.conn().ask_to_republish(since, &operator(), reason).await?;
-    tx.commit().await?;
+    let by = Operator { name: &operator(), reason };
+    let request = Outbox::of(&store).republish(since, by).await?;
     if !args.detach {
         return watch(&store, request, args.format).await;
     }
@@ -124,7 +127,7 @@ async fn ask(args: &Args) -> Result<ExitCode> {
 
 async fn list(list: &super::List) -> Result<ExitCode> {
     let store = open(&list.target).await?;
-    let requests = store.begin_read().await?.conn().republish_requests(list.limit).await?;
+    let requests = Outbox::of(&store).republish_requests(list.limit).await?;
     match list.target.format {
         Format::Json => {
             let requests: Vec<_> = requests.iter().map(as_json).collect();
@@ -146,9 +149,8 @@ async fn list(list: &super::List) -> Result<ExitCode> {
 async fn cancel(args: &Cancel) -> Result<ExitCode> {
     let reason = told(&args.reason)?;
     let store = open(&args.target).await?;
-    let mut tx = store.begin_engine().await?;
-    let cancelled = tx.conn().cancel_republish(args.request, &operator(), reason).await?;
-    tx.commit().await?;
+    let by = Operator { name: &operator(), reason };
+    let cancelled = Outbox::of(&store).cancel_republish(args.request, by).await?;
     let Some(request) = find(&store, args.request).await?.filter(|_| cancelled) else {
         bail!(
             "request {} is not running; `chapar outbox republish list` shows the requests",
@@ -204,12 +206,12 @@ async fn watch(store: &Store, id: i64, format: Format) -> Result<ExitCode> {
 }
 
 async fn find(store: &Store, id: i64) -> Result<Option<RepublishRequest>> {
-    Ok(store.begin_read().await?.conn().republish_request(id).await?)
+    Ok(Outbox::of(store).republish_request(id).await?)
 }
 
 /// Says so if no relay has a lease; returns whether it did.
 async fn warn_without_relay(store: &Store) -> Result<bool> {
-    let none = store.begin_read().await?.conn().relays().await?.is_empty();
+    let none = Outbox::of(store).relays().await?.is_empty();
     if none {
         eprintln!("{}", red("no relay is running; the request waits until one is started"));
     }

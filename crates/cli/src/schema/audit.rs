@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use self::events::Payload;
 use crate::config::duration;
 use crate::output::{Format, red};
+use crate::store;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -48,7 +49,8 @@ pub(crate) struct Audit {
     since: Duration,
 
     /// The store whose log and outbox are read.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL",
+        default_value = store::database_url(), hide_default_value = true)]
     store: Option<String>,
 
     /// A file to read instead, one event per line; `-` is stdin.
@@ -125,7 +127,10 @@ impl<'a> Tally<'a> {
     fn new(args: &Audit, loaded: &'a Loaded, since: Timestamp) -> Result<Self> {
         let profile = &loaded.catalog.profile;
         let dialect = profile.dialect().with_context(|| {
-            format!("{} speaks Protobuf, whose fields have no ranges to tighten", profile.name)
+            format!(
+                "{} speaks Protobuf, and audits read JSON; ship a new version instead",
+                profile.name
+            )
         })?;
         let mut schemas = BTreeMap::new();
         for subject in &args.subject {

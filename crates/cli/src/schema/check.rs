@@ -10,12 +10,13 @@ use std::process::ExitCode;
 
 use anyhow::{Context, Result};
 use chapar_catalog::Loaded;
-use chapar_catalog::gate::{Gate, ProtoFiles, Released};
+use chapar_catalog::gate::{CHANGELOG, Gate, ProtoFiles, Released};
 use chapar_core::bundle::Bundle;
 use clap::builder::NonEmptyStringValueParser;
 use clap::{Args, ValueEnum};
 
 use crate::output::red;
+use crate::store;
 
 pub(super) const EXAMPLES: &str = "\
 Examples:
@@ -42,6 +43,10 @@ pub(crate) struct Check {
     #[arg(long, value_name = "SUBJECT")]
     audited: Vec<String>,
 
+    /// Write an entry in the system's CHANGELOG.events.md for each enum that got values.
+    #[arg(long)]
+    changelog: bool,
+
     /// The form of the output.
     #[arg(long, value_enum, default_value = "text")]
     format: Form,
@@ -57,7 +62,8 @@ pub(crate) struct Check {
     bypass_incident: Option<String>,
 
     /// The store whose audit log records the bypass.
-    #[arg(long, env = "DATABASE_URL", hide_env_values = true, value_name = "URL")]
+    #[arg(long, env = "CHAPAR_STORE", hide_env_values = true, value_name = "URL",
+        default_value = store::database_url(), hide_default_value = true)]
     store: Option<String>,
 }
 
@@ -116,7 +122,34 @@ fn compared(args: &Check) -> Result<Gate> {
         );
     }
     let audited: BTreeSet<String> = args.audited.iter().cloned().collect();
-    compare(&args.root, &args.system, &args.against, &new, &audited)
+    let gate = compare(&args.root, &args.system, &args.against, &new, &audited)?;
+    let file = folder.join(CHANGELOG);
+    let mut changelog = std::fs::read_to_string(&file).unwrap_or_default();
+    if args.changelog {
+        record(&gate, &file, &mut changelog)?;
+    }
+    Ok(gate.documented(&new.catalog, &changelog))
+}
+
+/// Adds the missing entries to the changelog of events.
+fn record(gate: &Gate, file: &Path, changelog: &mut String) -> Result<()> {
+    let missing = gate.undocumented(changelog);
+    if missing.is_empty() {
+        return Ok(());
+    }
+    if changelog.is_empty() {
+        changelog.push_str("# Changes of events within their versions\n\n");
+    } else if !changelog.ends_with('\n') {
+        changelog.push('\n');
+    }
+    let today = jiff::Timestamp::now().to_string();
+    let today = today.split('T').next().unwrap_or_default();
+    for entry in &missing {
+        changelog.push_str(&format!("- {today} {entry}\n"));
+    }
+    std::fs::write(file, &*changelog).with_context(|| file.display().to_string())?;
+    eprintln!("{} entries written to {}", missing.len(), file.display());
+    Ok(())
 }
 
 /// Compares a system below the root with a bundle if such a file exists, else with a Git revision.

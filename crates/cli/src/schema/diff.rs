@@ -1,7 +1,7 @@
 //! `chapar schema diff`: whether a changed schema is compatible.
 
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result};
@@ -16,7 +16,8 @@ Examples:
   chapar schema diff released/booking.v1.json booking.v1.json
   chapar schema diff old.json new.json --kind integration --format github
   git show main:booking.v1.json | chapar schema diff - booking.v1.json --direction full
-  chapar schema diff old/orders.proto orders.proto --category wire-json";
+  chapar schema diff old/orders.proto orders.proto --category wire-json
+  chapar schema diff old/orders.proto proto/orders.proto --proto-path proto";
 
 #[derive(Args)]
 pub(crate) struct Diff {
@@ -46,6 +47,14 @@ pub(crate) struct Diff {
     /// For .proto files: what must not change.
     #[arg(long, value_enum, default_value = "file")]
     category: CategoryName,
+
+    /// For .proto files: a folder that imports are relative to. May be given several times.
+    #[arg(long, value_name = "FOLDER")]
+    proto_path: Vec<PathBuf>,
+
+    /// The same for the released schema [default: as for the new one].
+    #[arg(long, value_name = "FOLDER")]
+    old_proto_path: Vec<PathBuf>,
 
     /// The form of the output.
     #[arg(long, value_enum, default_value = "text")]
@@ -136,8 +145,18 @@ fn compared(args: &Diff) -> Result<Report> {
             let named = if is_stdin(&args.new) { &args.old } else { &args.new };
             let name =
                 named.file_name().map_or("schema.proto".into(), |name| name.to_string_lossy());
-            let old = Protos::parse(&[(&name, &old)]).with_context(|| old_name.clone())?;
-            let new = Protos::parse(&[(&name, &new)]).with_context(|| new_name.clone())?;
+            let parsed = |source: &[u8], folders: &[PathBuf], file: &str| {
+                let folders = folders.to_vec();
+                let import = move |name: &str| imported(&folders, name);
+                Protos::parse_with(&[(&name, source)], import).with_context(|| file.to_owned())
+            };
+            let olds = if args.old_proto_path.is_empty() {
+                &args.proto_path
+            } else {
+                &args.old_proto_path
+            };
+            let old = parsed(&old, olds, &old_name)?;
+            let new = parsed(&new, &args.proto_path, &new_name)?;
             Ok(proto::diff(&old, &new, args.category()))
         }
         _ => {
@@ -183,6 +202,15 @@ fn is_stdin(path: &Path) -> bool {
 /// The type by the file name; stdin has none.
 fn is_proto(path: &Path) -> Option<bool> {
     (!is_stdin(path)).then(|| path.extension().is_some_and(|extension| extension == "proto"))
+}
+
+/// The file that an import names, in the first folder that has it.
+fn imported(folders: &[PathBuf], name: &str) -> Option<Vec<u8>> {
+    let inside = |part| matches!(part, Component::Normal(_));
+    if !Path::new(name).components().all(inside) {
+        return None;
+    }
+    folders.iter().find_map(|folder| read(&folder.join(name)).ok())
 }
 
 /// One byte more than the limit is enough to refuse the rest.

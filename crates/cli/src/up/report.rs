@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use chapar::ops::saga_states;
 use chapar::{Metrics, Store};
 use melmastoon::{Audit, Tally};
 use serde::Serialize;
@@ -48,25 +49,23 @@ impl Report {
         seconds: f64,
         outbox_lag_seconds: f64,
     ) -> Result<Self> {
-        let mut tx = store.begin_read().await?;
-        let verdict = road.verdict(&mut tx.conn()).await?;
-        let sagas = tx.conn().saga_summary().await?;
-        tx.rollback().await?;
+        let census = road.census(store).await?;
+        let sagas = saga_states(store).await?;
         let audit = melmastoon::audit(store).await?;
         let mut states: BTreeMap<String, i64> = BTreeMap::new();
         for saga in sagas {
             *states.entry(saga.state).or_default() += saga.count;
         }
         Ok(Report {
-            events_published: verdict.events_published,
-            events_applied: verdict.events_applied,
+            events_published: census.events_published,
+            events_applied: census.events_applied,
             duplicates_skipped: metrics.duplicates(),
-            dead_letters: verdict.dead_letters,
-            parked: verdict.parked,
+            dead_letters: census.dead_letters,
+            parked: census.parked,
             sagas: states,
-            lost: verdict.lost,
+            lost: census.lost,
             applied_twice: audit.applied_twice,
-            in_flight: verdict.in_flight,
+            in_flight: census.in_flight,
             bookings: tally.held(),
             seconds,
             bookings_per_second: tally.held() as f64 / seconds,

@@ -1,8 +1,7 @@
-//! Queries that depend on the transport.
+//! Counts that depend on the transport.
 
-use chapar::{App, StoreError};
-use chapar_sql::{Conn, Subscribed, Verdict};
-use jiff::Timestamp;
+use chapar::ops::{Census, Subscribed, census, under_way};
+use chapar::{App, Store, StoreError};
 
 use crate::transport::IN_THE_STORE;
 
@@ -21,18 +20,18 @@ impl Road {
         }
     }
 
-    pub(crate) async fn verdict(&self, conn: &mut Conn<'_>) -> Result<Verdict, StoreError> {
-        match self {
-            Road::Store => conn.verdict().await,
-            Road::Broker(subscriptions) => conn.verdict_over_broker(subscriptions).await,
-        }
+    pub(crate) async fn census(&self, store: &Store) -> Result<Census, StoreError> {
+        census(store, self.broker()).await
     }
 
-    pub(crate) async fn under_way(&self, conn: &mut Conn<'_>) -> Result<i64, StoreError> {
-        let now = Timestamp::now();
+    pub(crate) async fn under_way(&self, store: &Store) -> Result<i64, StoreError> {
+        under_way(store, self.broker()).await
+    }
+
+    fn broker(&self) -> Option<&[Subscribed]> {
         match self {
-            Road::Store => conn.under_way(now).await,
-            Road::Broker(subscriptions) => conn.under_way_over_broker(subscriptions, now).await,
+            Road::Store => None,
+            Road::Broker(subscriptions) => Some(subscriptions),
         }
     }
 }

@@ -24,10 +24,8 @@ pub(crate) struct House {
 impl House {
     pub(crate) fn new() -> Self {
         let house = House { folder: tempfile::tempdir().unwrap() };
-        house.write(
-            "catalog.toml",
-            "profile = \"melmastoon\"\ntitle = \"Toy\"\nsummary = \"A toy.\"\nversion = \"1\"\n",
-        );
+        house.write("catalog.toml", "title = \"Toy\"\nsummary = \"A toy.\"\nversion = \"1\"\n");
+        house.write("profile.toml", include_str!("../../../../systems/melmastoon/profile.toml"));
         house.write(
             QUOTES,
             &format!(

@@ -77,7 +77,7 @@ impl Hotel {
     pub(crate) fn finish_with(&self, args: &[&str]) -> Value {
         let mut report = Value::Null;
         let args = [args, &["--rate", "0", "--for", "6s", "--format", "json"]].concat();
-        for _ in 0..6 {
+        for _ in 0..20 {
             report = self.start(&args).report();
             if report["in_flight"] == 0 && report["audit"]["sagas_open"] == 0 {
                 break;

@@ -2,54 +2,61 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use prost_reflect::{EnumDescriptor, FileDescriptor, MessageDescriptor, Syntax};
+use prost_reflect::{
+    EnumDescriptor, ExtensionDescriptor, FileDescriptor, MessageDescriptor, Syntax,
+};
 
-use super::{Protos, Rule, field};
+use super::reach::{Reach, is_option};
+use super::{Protos, Rule, constraint, field};
 
 /// A rule, where it was broken, and how.
 pub(super) type Break = (Rule, String, String);
 
-pub(super) fn all(old: &Protos, new: &Protos) -> Vec<Break> {
-    let mut breaks = Vec::new();
-    let (olds, news) = (files(old), files(new));
-    for (name, before) in &olds {
-        match news.get(name) {
-            None => breaks.push((Rule::FileNoDelete, name.clone(), "the file is gone".to_owned())),
-            Some(after) => file(before, after, &mut breaks),
+/// The changed constraints of messages that stand on both sides.
+pub(super) fn constraints(old: &Protos, new: &Protos) -> Vec<constraint::Changed> {
+    let mut changes = Vec::new();
+    let (old, new) = (Reach::of(old), Reach::of(new));
+    for (name, before) in &old.messages {
+        if let Some(after) = new.messages.get(name) {
+            constraint::compare(before, after, &mut changes);
         }
     }
-    let (before, after) = (messages(&olds), messages(&news));
-    for (name, before) in &before {
-        if let Some(after) = after.get(name) {
+    changes
+}
+
+pub(super) fn all(old: &Protos, new: &Protos) -> Vec<Break> {
+    let mut breaks = Vec::new();
+    let (old, new) = (Reach::of(old), Reach::of(new));
+    for (name, before) in &old.files {
+        if old.declares_options(before) {
+            continue;
+        }
+        match new.files.get(name) {
+            None => breaks.push((Rule::FileNoDelete, name.clone(), "the file is gone".to_owned())),
+            Some(after) => file(before, after, &old.options, &mut breaks),
+        }
+    }
+    for (name, before) in &old.messages {
+        if let Some(after) = new.messages.get(name) {
             message(before, after, &mut breaks);
         }
     }
-    let (before, after) = (enums(&olds), enums(&news));
-    for (name, before) in &before {
-        if let Some(after) = after.get(name) {
+    let (before, after) = (extensions(&old.files), extensions(&new.files));
+    for (key, before) in &before {
+        if let Some(after) = after.get(key) {
+            let sides = (field::Field::of_extension(before), field::Field::of_extension(after));
+            field::compare(&sides.0, &sides.1, &mut breaks);
+        }
+    }
+    for (name, before) in &old.enums {
+        if let Some(after) = new.enums.get(name) {
             enumeration(before, after, &mut breaks);
         }
     }
     breaks
 }
 
-fn files(protos: &Protos) -> BTreeMap<String, FileDescriptor> {
-    protos
-        .own
-        .iter()
-        .filter_map(|name| Some((name.clone(), protos.pool.get_file_by_name(name)?)))
-        .collect()
-}
-
-fn messages(files: &BTreeMap<String, FileDescriptor>) -> BTreeMap<String, MessageDescriptor> {
-    files
-        .values()
-        .flat_map(messages_of)
-        .map(|message| (message.full_name().to_owned(), message))
-        .collect()
-}
-
-fn messages_of(file: &FileDescriptor) -> Vec<MessageDescriptor> {
+pub(super) fn messages_of(file: &FileDescriptor) -> Vec<MessageDescriptor> {
     let mut all: Vec<MessageDescriptor> = file.messages().collect();
     let mut next = 0;
     while let Some(message) = all.get(next).cloned() {
@@ -59,17 +66,34 @@ fn messages_of(file: &FileDescriptor) -> Vec<MessageDescriptor> {
     all
 }
 
-fn enums(files: &BTreeMap<String, FileDescriptor>) -> BTreeMap<String, EnumDescriptor> {
-    files.values().flat_map(enums_of).map(|one| (one.full_name().to_owned(), one)).collect()
+/// Extensions by the message that they extend and their number, without options.
+fn extensions(
+    files: &BTreeMap<String, FileDescriptor>,
+) -> BTreeMap<(String, u32), ExtensionDescriptor> {
+    let all = files.values().flat_map(extensions_of).filter(|one| !is_option(one));
+    all.map(|one| ((one.containing_message().full_name().to_owned(), one.number()), one)).collect()
 }
 
-fn enums_of(file: &FileDescriptor) -> Vec<EnumDescriptor> {
+pub(super) fn extensions_of(file: &FileDescriptor) -> Vec<ExtensionDescriptor> {
+    let nested = messages_of(file)
+        .into_iter()
+        .flat_map(|message| message.child_extensions().collect::<Vec<_>>());
+    file.extensions().chain(nested).collect()
+}
+
+pub(super) fn enums_of(file: &FileDescriptor) -> Vec<EnumDescriptor> {
     let nested =
         messages_of(file).into_iter().flat_map(|message| message.child_enums().collect::<Vec<_>>());
     file.enums().chain(nested).collect()
 }
 
-fn file(before: &FileDescriptor, after: &FileDescriptor, breaks: &mut Vec<Break>) {
+/// `options` are the names of what only options use.
+fn file(
+    before: &FileDescriptor,
+    after: &FileDescriptor,
+    options: &BTreeSet<String>,
+    breaks: &mut Vec<Break>,
+) {
     let place = before.name().to_owned();
     // The package is left out: where it changed, the same message has another full name.
     let nested = |package: &str, name: &str| {
@@ -78,6 +102,7 @@ fn file(before: &FileDescriptor, after: &FileDescriptor, breaks: &mut Vec<Break>
     let names = |file: &FileDescriptor| -> BTreeSet<String> {
         messages_of(file)
             .iter()
+            .filter(|message| !options.contains(message.full_name()))
             .map(|message| nested(file.package_name(), message.full_name()))
             .collect()
     };
@@ -85,10 +110,19 @@ fn file(before: &FileDescriptor, after: &FileDescriptor, breaks: &mut Vec<Break>
         breaks.push((Rule::MessageNoDelete, place.clone(), format!("message {gone} is gone")));
     }
     let names = |file: &FileDescriptor| -> BTreeSet<String> {
-        enums_of(file).iter().map(|one| nested(file.package_name(), one.full_name())).collect()
+        let all = enums_of(file).into_iter().filter(|one| !options.contains(one.full_name()));
+        all.map(|one| nested(file.package_name(), one.full_name())).collect()
     };
     for gone in names(before).difference(&names(after)) {
         breaks.push((Rule::EnumNoDelete, place.clone(), format!("enum {gone} is gone")));
+    }
+    let names = |file: &FileDescriptor| -> BTreeSet<String> {
+        let all = extensions_of(file);
+        let all = all.iter().filter(|one| !is_option(one));
+        all.map(|one| nested(file.package_name(), one.full_name())).collect()
+    };
+    for gone in names(before).difference(&names(after)) {
+        breaks.push((Rule::ExtensionNoDelete, place.clone(), format!("extension {gone} is gone")));
     }
     let mut same = |rule: Rule, name: &str, before: String, after: String| {
         if before != after {
@@ -141,27 +175,7 @@ fn message(before: &MessageDescriptor, after: &MessageDescriptor, breaks: &mut V
     let place = format!("{}:{}", after.parent_file().name(), before.full_name());
     let mut add = |rule: Rule, reason: String| breaks.push((rule, place.clone(), reason));
     let (old, new) = (before.descriptor_proto(), after.descriptor_proto());
-    let reserved_names: BTreeSet<&String> = new.reserved_name.iter().collect();
-    let reserved: Vec<(i64, i64)> = after
-        .reserved_ranges()
-        .map(|range| (range.start.into(), i64::from(range.end) - 1))
-        .collect();
-    for gone in before.fields().filter(|field| after.get_field(field.number()).is_none()) {
-        let (number, name) = (i64::from(gone.number()), gone.name().to_owned());
-        add(Rule::FieldNoDelete, format!("field {number} `{name}` is gone"));
-        if !reserved_names.contains(&name) {
-            add(
-                Rule::FieldNoDeleteUnlessNameReserved,
-                format!("field {number} is gone and the name `{name}` is not reserved"),
-            );
-        }
-        if !covered((number, number), &reserved) {
-            add(
-                Rule::FieldNoDeleteUnlessNumberReserved,
-                format!("field `{name}` is gone and its number {number} is not reserved"),
-            );
-        }
-    }
+    reservations(before, after, &mut add);
     let real = |message: &MessageDescriptor| -> BTreeSet<String> {
         message
             .oneofs()
@@ -172,17 +186,6 @@ fn message(before: &MessageDescriptor, after: &MessageDescriptor, breaks: &mut V
     let still: BTreeSet<String> = after.oneofs().map(|oneof| oneof.name().to_owned()).collect();
     for gone in real(before).difference(&still) {
         add(Rule::OneofNoDelete, format!("oneof `{gone}` is gone"));
-    }
-    for range in before.reserved_ranges() {
-        if !covered((range.start.into(), i64::from(range.end) - 1), &reserved) {
-            add(
-                Rule::ReservedMessageNoDelete,
-                format!("{}..{} is no longer reserved", range.start, range.end),
-            );
-        }
-    }
-    for name in old.reserved_name.iter().filter(|name| !reserved_names.contains(name)) {
-        add(Rule::ReservedMessageNoDelete, format!("`{name}` is no longer reserved"));
     }
     let extensions: Vec<(i64, i64)> = after
         .extension_ranges()
@@ -221,8 +224,49 @@ fn message(before: &MessageDescriptor, after: &MessageDescriptor, breaks: &mut V
     }
     for before in before.fields() {
         if let Some(after) = after.get_field(before.number()) {
-            field::compare(&before, &after, breaks);
+            field::compare(&field::Field::of(&before), &field::Field::of(&after), breaks);
         }
+    }
+}
+
+/// Fields that are gone, with what is reserved in their place, and reservations that are gone.
+fn reservations(
+    before: &MessageDescriptor,
+    after: &MessageDescriptor,
+    add: &mut impl FnMut(Rule, String),
+) {
+    let (old, new) = (before.descriptor_proto(), after.descriptor_proto());
+    let reserved_names: BTreeSet<&String> = new.reserved_name.iter().collect();
+    let reserved: Vec<(i64, i64)> = after
+        .reserved_ranges()
+        .map(|range| (range.start.into(), i64::from(range.end) - 1))
+        .collect();
+    for gone in before.fields().filter(|field| after.get_field(field.number()).is_none()) {
+        let (number, name) = (i64::from(gone.number()), gone.name().to_owned());
+        add(Rule::FieldNoDelete, format!("field {number} `{name}` is gone"));
+        if !reserved_names.contains(&name) {
+            add(
+                Rule::FieldNoDeleteUnlessNameReserved,
+                format!("field {number} is gone and the name `{name}` is not reserved"),
+            );
+        }
+        if !covered((number, number), &reserved) {
+            add(
+                Rule::FieldNoDeleteUnlessNumberReserved,
+                format!("field `{name}` is gone and its number {number} is not reserved"),
+            );
+        }
+    }
+    for range in before.reserved_ranges() {
+        if !covered((range.start.into(), i64::from(range.end) - 1), &reserved) {
+            add(
+                Rule::ReservedMessageNoDelete,
+                format!("{}..{} is no longer reserved", range.start, range.end),
+            );
+        }
+    }
+    for name in old.reserved_name.iter().filter(|name| !reserved_names.contains(name)) {
+        add(Rule::ReservedMessageNoDelete, format!("`{name}` is no longer reserved"));
     }
 }
 

@@ -1,53 +1,100 @@
 //! One field on both sides: the same number in the same message.
 
-use prost_reflect::{Cardinality, EnumDescriptor, FieldDescriptor, Kind, Syntax, Value};
+use prost_reflect::{
+    Cardinality, EnumDescriptor, ExtensionDescriptor, FieldDescriptor, Kind, Syntax, Value,
+};
 
 use super::Rule;
 use super::compare::Break;
 
-pub(super) fn compare(before: &FieldDescriptor, after: &FieldDescriptor, breaks: &mut Vec<Break>) {
-    let place = format!("{}:{}", after.parent_message().parent_file().name(), before.full_name());
+/// What the rules look at, of a field or of an extension.
+pub(super) struct Field {
+    place: String,
+    name: String,
+    json_name: String,
+    kind: Kind,
+    is_group: bool,
+    occurs: Occurs,
+    in_map_entry: bool,
+    oneof: Option<String>,
+    default: Option<Default>,
+    jstype: i32,
+    /// Whether a text is checked to be UTF-8.
+    checked: bool,
+}
+
+impl Field {
+    pub(super) fn of(field: &FieldDescriptor) -> Field {
+        let file = field.parent_message().parent_file();
+        let oneof = field.containing_oneof().filter(|oneof| !oneof.is_synthetic());
+        let scalar = !field.is_list() && !field.is_map();
+        Field {
+            place: format!("{}:{}", file.name(), field.full_name()),
+            name: field.name().to_owned(),
+            json_name: field.json_name().to_owned(),
+            kind: field.kind(),
+            is_group: field.is_group(),
+            occurs: Occurs::of(field.cardinality(), field.is_map(), field.supports_presence()),
+            in_map_entry: field.parent_message().is_map_entry(),
+            oneof: oneof.map(|oneof| oneof.name().to_owned()),
+            default: scalar.then(|| default(&field.kind(), field.default_value())).flatten(),
+            jstype: jstype(field.field_descriptor_proto()),
+            checked: file.syntax() == Syntax::Proto3,
+        }
+    }
+
+    pub(super) fn of_extension(field: &ExtensionDescriptor) -> Field {
+        let file = field.parent_file();
+        let scalar = !field.is_list() && !field.is_map();
+        Field {
+            place: format!("{}:{}", file.name(), field.full_name()),
+            name: field.name().to_owned(),
+            json_name: field.json_name().to_owned(),
+            kind: field.kind(),
+            is_group: field.is_group(),
+            occurs: Occurs::of(field.cardinality(), field.is_map(), field.supports_presence()),
+            in_map_entry: false,
+            oneof: None,
+            default: scalar.then(|| default(&field.kind(), field.default_value())).flatten(),
+            jstype: jstype(field.field_descriptor_proto()),
+            checked: file.syntax() == Syntax::Proto3,
+        }
+    }
+}
+
+fn jstype(field: &prost_types::FieldDescriptorProto) -> i32 {
+    field.options.as_ref().map_or(0, |options| options.jstype() as i32)
+}
+
+pub(super) fn compare(before: &Field, after: &Field, breaks: &mut Vec<Break>) {
+    // The file is the new one, the name the one that readers know.
+    let file = after.place.split(':').next().unwrap_or_default();
+    let place = format!("{file}:{}", before.place.split_once(':').map_or("", |(_, name)| name));
     let mut add = |rule: Rule, reason: String| breaks.push((rule, place.clone(), reason));
     cardinality(before, after, &mut add);
     types(before, after, &mut add);
-    if before.name() != after.name() {
-        add(
-            Rule::FieldSameName,
-            format!("the name was `{}` and is `{}`", before.name(), after.name()),
-        );
+    if before.name != after.name {
+        add(Rule::FieldSameName, format!("the name was `{}` and is `{}`", before.name, after.name));
     }
-    if before.json_name() != after.json_name() {
+    if before.json_name != after.json_name {
         add(
             Rule::FieldSameJsonName,
-            format!("in JSON it was `{}` and is `{}`", before.json_name(), after.json_name()),
+            format!("in JSON it was `{}` and is `{}`", before.json_name, after.json_name),
         );
     }
-    let oneof = |field: &FieldDescriptor| {
-        field
-            .containing_oneof()
-            .filter(|oneof| !oneof.is_synthetic())
-            .map(|oneof| oneof.name().to_owned())
-    };
-    if oneof(before) != oneof(after) {
+    if before.oneof != after.oneof {
         add(Rule::FieldSameOneof, "it moved into, out of or between oneofs".to_owned());
     }
-    if let (Some(old), Some(new)) = (default(before), default(after))
-        && old != new
+    if let (Some(old), Some(new)) = (&before.default, &after.default)
+        && !old.is(new)
         && !(old.is_zero() && new.is_zero())
     {
         add(Rule::FieldSameDefault, "the value of an absent field is another one".to_owned());
     }
-    let jstype = |field: &FieldDescriptor| {
-        field.field_descriptor_proto().options.as_ref().map_or(0, |options| options.jstype() as i32)
-    };
-    if wide(&before.kind()) && wide(&after.kind()) && jstype(before) != jstype(after) {
+    if wide(&before.kind) && wide(&after.kind) && before.jstype != after.jstype {
         add(Rule::FieldSameJstype, "the option jstype changed".to_owned());
     }
-    let checked =
-        |field: &FieldDescriptor| field.parent_message().parent_file().syntax() == Syntax::Proto3;
-    if before.kind() == Kind::String
-        && after.kind() == Kind::String
-        && checked(before) != checked(after)
+    if before.kind == Kind::String && after.kind == Kind::String && before.checked != after.checked
     {
         add(
             Rule::FieldSameUtf8Validation,
@@ -67,12 +114,12 @@ enum Occurs {
 }
 
 impl Occurs {
-    fn of(field: &FieldDescriptor) -> Occurs {
-        match field.cardinality() {
-            _ if field.is_map() => Occurs::Map,
+    fn of(cardinality: Cardinality, map: bool, presence: bool) -> Occurs {
+        match cardinality {
+            _ if map => Occurs::Map,
             Cardinality::Repeated => Occurs::Repeated,
             Cardinality::Required => Occurs::Required,
-            Cardinality::Optional if field.supports_presence() => Occurs::Explicit,
+            Cardinality::Optional if presence => Occurs::Explicit,
             Cardinality::Optional => Occurs::Implicit,
         }
     }
@@ -88,16 +135,12 @@ impl Occurs {
     }
 }
 
-fn cardinality(
-    before: &FieldDescriptor,
-    after: &FieldDescriptor,
-    add: &mut impl FnMut(Rule, String),
-) {
+fn cardinality(before: &Field, after: &Field, add: &mut impl FnMut(Rule, String)) {
     // The members of a map's entry are generated and cannot be written otherwise.
-    if before.parent_message().is_map_entry() && after.parent_message().is_map_entry() {
+    if before.in_map_entry && after.in_map_entry {
         return;
     }
-    let (old, new) = (Occurs::of(before), Occurs::of(after));
+    let (old, new) = (before.occurs, after.occurs);
     let reason = format!("it was {old:?} and is {new:?}").to_lowercase();
     if old != new {
         add(Rule::FieldSameCardinality, reason.clone());
@@ -110,26 +153,26 @@ fn cardinality(
     }
 }
 
-fn types(before: &FieldDescriptor, after: &FieldDescriptor, add: &mut impl FnMut(Rule, String)) {
-    let (old, new) = (before.kind(), after.kind());
-    let reason = format!("the type was {} and is {}", name(&old), name(&new));
-    let renamed = name(&old) != name(&new);
-    if renamed || before.is_group() != after.is_group() {
+fn types(before: &Field, after: &Field, add: &mut impl FnMut(Rule, String)) {
+    let (old, new) = (&before.kind, &after.kind);
+    let reason = format!("the type was {} and is {}", name(old), name(new));
+    let renamed = name(old) != name(new);
+    if renamed || before.is_group != after.is_group {
         add(Rule::FieldSameType, reason.clone());
     }
     // An enum under another path is the same one where it has the same name and keeps every value.
-    let moved = match (&old, &new) {
+    let moved = match (old, new) {
         (Kind::Enum(old), Kind::Enum(new)) => {
             renamed && !(old.name() == new.name() && keeps(old, new))
         }
         (Kind::Message(_), Kind::Message(_)) => renamed,
         _ => false,
     };
-    if json_group(&old) != json_group(&new) || before.is_group() != after.is_group() || moved {
+    if json_group(old) != json_group(new) || before.is_group != after.is_group || moved {
         add(Rule::FieldWireJsonCompatibleType, reason.clone());
     }
-    let into_bytes = old == Kind::String && new == Kind::Bytes;
-    let differs = wire_group(&old) != wire_group(&new) || before.is_group() != after.is_group();
+    let into_bytes = *old == Kind::String && *new == Kind::Bytes;
+    let differs = wire_group(old) != wire_group(new) || before.is_group != after.is_group;
     if (differs && !into_bytes) || moved {
         add(Rule::FieldWireCompatibleType, reason);
     }
@@ -180,36 +223,53 @@ fn wide(kind: &Kind) -> bool {
     matches!(kind, Kind::Int64 | Kind::Uint64 | Kind::Sint64 | Kind::Fixed64 | Kind::Sfixed64)
 }
 
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 enum Default {
     Text(Vec<u8>),
-    Number(f64),
+    /// Integers have up to 64 bits, more than a float can tell apart.
+    Integer(i128),
+    Float(f64),
 }
 
 impl Default {
     fn is_zero(&self) -> bool {
         match self {
             Default::Text(text) => text.is_empty(),
-            Default::Number(number) => *number == 0.0,
+            Default::Integer(number) => *number == 0,
+            Default::Float(number) => *number == 0.0,
+        }
+    }
+
+    /// Whether both are the same value, whatever the types of their fields.
+    fn is(&self, other: &Default) -> bool {
+        match (self, other) {
+            (Default::Text(a), Default::Text(b)) => a == b,
+            (Default::Integer(a), Default::Integer(b)) => a == b,
+            (Default::Float(a), Default::Float(b)) => a == b || (a.is_nan() && b.is_nan()),
+            (Default::Integer(int), Default::Float(float))
+            | (Default::Float(float), Default::Integer(int)) => {
+                float.fract() == 0.0 && float.abs() < 1e30 && *float as i128 == *int
+            }
+            _ => false,
         }
     }
 }
 
 /// The value of an absent field, where the field has one.
-fn default(field: &FieldDescriptor) -> Option<Default> {
-    if field.is_list() || field.is_map() || matches!(field.kind(), Kind::Message(_)) {
+fn default(kind: &Kind, value: Value) -> Option<Default> {
+    if matches!(kind, Kind::Message(_)) {
         return None;
     }
-    Some(match field.default_value() {
+    Some(match value {
         Value::String(text) => Default::Text(text.into_bytes()),
         Value::Bytes(bytes) => Default::Text(bytes.to_vec()),
-        Value::Bool(one) => Default::Number(f64::from(u8::from(one))),
-        Value::I32(number) | Value::EnumNumber(number) => Default::Number(number.into()),
-        Value::U32(number) => Default::Number(number.into()),
-        Value::I64(number) => Default::Number(number as f64),
-        Value::U64(number) => Default::Number(number as f64),
-        Value::F32(number) => Default::Number(number.into()),
-        Value::F64(number) => Default::Number(number),
+        Value::Bool(one) => Default::Integer(one.into()),
+        Value::I32(number) | Value::EnumNumber(number) => Default::Integer(number.into()),
+        Value::U32(number) => Default::Integer(number.into()),
+        Value::I64(number) => Default::Integer(number.into()),
+        Value::U64(number) => Default::Integer(number.into()),
+        Value::F32(number) => Default::Float(number.into()),
+        Value::F64(number) => Default::Float(number),
         _ => return None,
     })
 }

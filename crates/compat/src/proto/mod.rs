@@ -4,17 +4,19 @@
 //! and not an inclusion. `FILE` protects generated code, `WIRE_JSON` both encodings, `WIRE` only the binary one.
 
 mod compare;
+mod constraint;
 mod field;
+mod reach;
 mod rules;
+mod source;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use prost_reflect::DescriptorPool;
-use prost_reflect::prost::Message;
-use prost_reflect::prost_types::{FileDescriptorProto, FileDescriptorSet};
 use protox::Compiler;
 use protox::file::{ChainFileResolver, File, FileResolver, GoogleFileResolver};
 
+pub use self::constraint::{TIGHTENED, WIDENED};
 pub use self::rules::{LEFT_OUT, Rule};
 use crate::error::InputError;
 use crate::load::text;
@@ -45,22 +47,26 @@ pub struct Protos {
 impl Protos {
     /// Compiles sources that import each other by name; `google/protobuf/*.proto` is there without being given.
     pub fn parse(files: &[(&str, &[u8])]) -> Result<Protos, InputError> {
+        Protos::parse_with(files, |_| None)
+    }
+
+    /// Compiles sources whose further imports come from `import`, by their name in the import
+    /// statement. Of the imported files only what the fields of the given ones use is compared.
+    pub fn parse_with(
+        files: &[(&str, &[u8])],
+        import: impl Fn(&str) -> Option<Vec<u8>> + Send + Sync + 'static,
+    ) -> Result<Protos, InputError> {
         let mut sources = BTreeMap::new();
         for (name, bytes) in files {
             let source = text(name, bytes)?;
-            if nesting(source) > 100 {
-                return Err(InputError::syntax(
-                    name,
-                    (1, 1),
-                    "braces are nested more than 100 deep",
-                ));
-            }
+            source::check(name, source)?;
             File::from_source(name, source).map_err(|error| located(name, source, &error))?;
             sources.insert((*name).to_owned(), source.to_owned());
         }
         let own: Vec<String> = sources.keys().cloned().collect();
         let mut resolver = ChainFileResolver::new();
         resolver.add(Sources(sources.clone()));
+        resolver.add(Imports(import));
         resolver.add(GoogleFileResolver::new());
         let mut compiler = Compiler::with_file_resolver(resolver);
         for name in &own {
@@ -77,17 +83,14 @@ impl Protos {
     /// `google/protobuf` does not count as given.
     pub fn described(name: &str, sets: &[Vec<u8>]) -> Result<Protos, InputError> {
         let broken = |reason: String| InputError::schema(name, "", reason);
-        let mut files: BTreeMap<String, FileDescriptorProto> = BTreeMap::new();
-        for set in sets {
-            let set = FileDescriptorSet::decode(set.as_slice())
-                .map_err(|error| broken(error.to_string()))?;
-            files.extend(set.file.into_iter().map(|file| (file.name().to_owned(), file)));
-        }
-        let own =
-            files.keys().filter(|name| !name.starts_with("google/protobuf/")).cloned().collect();
         let mut pool = DescriptorPool::new();
-        pool.add_file_descriptor_protos(files.into_values())
-            .map_err(|error| broken(error.to_string()))?;
+        for set in sets {
+            // Decoded by the pool, which keeps options that are extensions: the constraints.
+            pool.decode_file_descriptor_set(set.as_slice())
+                .map_err(|error| broken(error.to_string()))?;
+        }
+        let names: BTreeSet<String> = pool.files().map(|file| file.name().to_owned()).collect();
+        let own = names.into_iter().filter(|name| !name.starts_with("google/protobuf/")).collect();
         Ok(Protos { file: name.to_owned(), pool, own })
     }
 }
@@ -107,6 +110,21 @@ pub fn diff(old: &Protos, new: &Protos, category: Category) -> Report {
             });
         }
     }
+    for (rule, pointer, reason) in compare::constraints(old, new) {
+        let tighter = rule == TIGHTENED;
+        let (severity, consequence) = if tighter {
+            (Severity::Breaking, "events that were valid are refused")
+        } else {
+            (Severity::Note, "readers with the released constraint refuse what is valid now")
+        };
+        findings.push(Finding {
+            rule: rule.to_owned(),
+            severity,
+            pointer,
+            reason: format!("{reason}: {consequence}"),
+            counterexample: None,
+        });
+    }
     Report::of(findings, &old.file, 0)
 }
 
@@ -121,19 +139,16 @@ impl FileResolver for Sources {
     }
 }
 
-/// The parser recurses, so the depth is bounded before it starts.
-fn nesting(source: &str) -> usize {
-    let mut depth: usize = 0;
-    let mut deepest = 0;
-    for byte in source.bytes() {
-        match byte {
-            b'{' | b'[' | b'(' | b'<' => depth += 1,
-            b'}' | b']' | b')' | b'>' => depth = depth.saturating_sub(1),
-            _ => {}
-        }
-        deepest = deepest.max(depth);
+/// Files from outside, held to the same limits.
+struct Imports<F>(F);
+
+impl<F: Fn(&str) -> Option<Vec<u8>> + Send + Sync> FileResolver for Imports<F> {
+    fn open_file(&self, name: &str) -> Result<File, protox::Error> {
+        let bytes = (self.0)(name).ok_or_else(|| protox::Error::file_not_found(name))?;
+        let source = text(name, &bytes).map_err(protox::Error::new)?;
+        source::check(name, source).map_err(protox::Error::new)?;
+        File::from_source(name, source)
     }
-    deepest
 }
 
 /// protox writes `file:line:column` first where it knows it.
@@ -146,5 +161,9 @@ fn located(file: &str, source: &str, error: &protox::Error) -> InputError {
     });
     // Without a place the trouble is the end of the file more often than its start.
     let last = (source.lines().count().max(1), 1);
-    InputError::syntax(file, place.unwrap_or(last), error.to_string().replace('\n', " "))
+    let mut reason = error.to_string().replace('\n', " ");
+    if error.is_file_not_found() {
+        reason.push_str("; say with --proto-path which folder imports are relative to");
+    }
+    InputError::syntax(file, place.unwrap_or(last), reason)
 }

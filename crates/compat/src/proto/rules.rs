@@ -4,7 +4,7 @@ use super::Category;
 
 macro_rules! rules {
     ($($name:ident = $id:literal: $($category:ident)+, $doc:literal;)+) => {
-        /// A breaking rule. `buf`'s rules about services, extensions, custom features and C++ or Java string handling
+        /// A breaking rule. `buf`'s rules about services, custom features and C++ or Java string handling
         /// are left out: no event depends on them.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum Rule {
@@ -30,7 +30,6 @@ macro_rules! rules {
 
 /// What buf has in these categories and this crate does not.
 pub const LEFT_OUT: &[&str] = &[
-    "EXTENSION_NO_DELETE",
     "SERVICE_NO_DELETE",
     "RPC_NO_DELETE",
     "RPC_SAME_CLIENT_STREAMING",
@@ -50,6 +49,7 @@ rules! {
     EnumNoDelete = "ENUM_NO_DELETE": File, "An enum is gone from its file.";
     FileNoDelete = "FILE_NO_DELETE": File, "A file is gone.";
     MessageNoDelete = "MESSAGE_NO_DELETE": File, "A message is gone from its file.";
+    ExtensionNoDelete = "EXTENSION_NO_DELETE": File, "An extension is gone from its file.";
     EnumSameType = "ENUM_SAME_TYPE": File, "An enum changed between open and closed.";
     FieldSameCardinality = "FIELD_SAME_CARDINALITY": File, "A field changed its label, its presence or its being a map.";
     FieldSameJstype = "FIELD_SAME_JSTYPE": File, "A 64-bit field changed its option jstype.";

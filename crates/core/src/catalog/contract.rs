@@ -27,6 +27,8 @@ pub struct Reads {
     pub fields: Vec<String>,
     /// JSON pointers to optional fields.
     pub optional: Vec<String>,
+    /// The only values that the consumer handles, by the pointer of their field.
+    pub values: Vec<(String, Vec<String>)>,
     /// Files with payloads that the consumer accepts, relative to the folder of the contracts.
     pub examples: Vec<String>,
     /// Where it is declared.
@@ -49,7 +51,14 @@ impl ConsumerContract {
                 let subject = table.text("subject");
                 let (fields, optional) = (table.texts("fields"), table.optional_texts("optional"));
                 let examples = table.texts("examples");
-                for (name, pointers) in [("fields", &fields), ("optional", &optional)] {
+                let mut values = Vec::new();
+                table.tables("values", |mut of| {
+                    values.extend(of.text("field").map(|field| (field, of.texts("only"))));
+                    of.finish();
+                });
+                let listed: Vec<String> = values.iter().map(|(field, _)| field.clone()).collect();
+                let pointers = [("fields", &fields), ("optional", &optional), ("values", &listed)];
+                for (name, pointers) in pointers {
                     for pointer in pointers.iter().filter(|pointer| !is_pointer(pointer)) {
                         let message =
                             format!("{pointer:?} is not a JSON pointer such as \"/guest/name\"");
@@ -66,7 +75,7 @@ impl ConsumerContract {
                         table.mistake(table.span_of("subject"), Rule::DuplicateSubject, message);
                     }
                     let place = table.place("subject");
-                    reads.push(Reads { subject, fields, optional, examples, place });
+                    reads.push(Reads { subject, fields, optional, values, examples, place });
                 }
                 table.finish();
             });

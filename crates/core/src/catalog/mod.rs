@@ -22,10 +22,11 @@
 //!     volume = "low"
 //!     consumers = ["payment-gateway-service"]
 //! "#);
-//! let profile = Profile::builtin("melmastoon").unwrap();
+//! let profile = Profile::from_toml(include_str!("../../../../systems/melmastoon/profile.toml"))?;
 //! let (catalog, mistakes) = Catalog::read(System::default(), profile, &[file]);
 //! assert!(mistakes.is_empty());
 //! assert_eq!(catalog.events().count(), 1);
+//! # Ok::<(), chapar_core::profile::ProfileError>(())
 //! ```
 
 mod check;
@@ -363,7 +364,7 @@ impl Catalog {
 impl Profile {
     /// Whether its events are Protobuf messages.
     pub fn speaks_protobuf(&self) -> bool {
-        self.dialect == DialectName::Meridian
+        self.dialect == DialectName::InlineProtobuf
     }
 }
 

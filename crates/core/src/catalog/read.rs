@@ -9,8 +9,9 @@ use super::{
     Change, Consumer, Deprecation, DualPublish, Encoding, Event, Kind, PayloadStyle, Service,
     Volume,
 };
-use crate::convert::{Conversion, Step};
+use crate::convert::{Conversion, Rewrite};
 use crate::profile::{Profile, matches_any};
+use crate::subject::Subject;
 
 /// The service of a file, with the events that could be parsed.
 pub(super) fn service(
@@ -135,24 +136,7 @@ fn event(
             return None;
         }
     };
-    let token = profile.services.get(owner).map(String::as_str);
-    // A platform service may own subjects under another name; those are listed as exceptions.
-    if let Some(token) = token
-        && token != subject.service()
-        && !profile.exceptions.contains_key(subject.as_str())
-    {
-        let message = format!("{subject} is not {owner}'s: its subjects say {token:?}");
-        fields.mistake(fields.span_of("subject"), Rule::Owner, message);
-    }
-    if matches_any(&profile.ai_subjects, subject.as_str()) && !provenance {
-        let message = format!("{subject} is an AI event; set provenance = true");
-        fields.mistake(fields.span_of("subject"), Rule::Provenance, message);
-    }
-    if untenanted && !matches_any(&profile.platform_subjects, subject.as_str()) {
-        let message =
-            format!("{subject} belongs to no tenant, and platform_subjects does not list it");
-        fields.mistake(fields.span_of("untenanted"), Rule::Untenanted, message);
-    }
+    check_subject(&mut fields, &subject, owner, profile, provenance, untenanted);
     let place = fields.place("subject");
     fields.finish();
     Some(Event {
@@ -177,6 +161,35 @@ fn event(
     })
 }
 
+/// Checks who owns a subject, and that what the profile asks of it is declared.
+fn check_subject(
+    fields: &mut Fields<'_, '_>,
+    subject: &Subject,
+    owner: &str,
+    profile: &Profile,
+    provenance: bool,
+    untenanted: bool,
+) {
+    let token = profile.services.get(owner).map(String::as_str);
+    // A platform service may own subjects under another name; those are listed as exceptions.
+    if let Some(token) = token
+        && token != subject.service()
+        && !profile.exceptions.contains_key(subject.as_str())
+    {
+        let message = format!("{subject} is not {owner}'s: its subjects say {token:?}");
+        fields.mistake(fields.span_of("subject"), Rule::Owner, message);
+    }
+    if matches_any(&profile.ai_subjects, subject.as_str()) && !provenance {
+        let message = format!("{subject} is an AI event; set provenance = true");
+        fields.mistake(fields.span_of("subject"), Rule::Provenance, message);
+    }
+    if untenanted && !matches_any(&profile.platform_subjects, subject.as_str()) {
+        let message =
+            format!("{subject} belongs to no tenant, and platform_subjects does not list it");
+        fields.mistake(fields.span_of("untenanted"), Rule::Untenanted, message);
+    }
+}
+
 /// The window of dual publication, and the conversion to the previous version.
 fn dual_publish(mut fields: Fields<'_, '_>) -> Option<DualPublish> {
     let (since, until) = (fields.day("since"), fields.day("until"));
@@ -189,7 +202,7 @@ fn dual_publish(mut fields: Fields<'_, '_>) -> Option<DualPublish> {
     Some(DualPublish { since: since?, until: until?, release: release?, convert, place })
 }
 
-fn convert_step(mut fields: Fields<'_, '_>) -> Option<Step> {
+fn convert_step(mut fields: Fields<'_, '_>) -> Option<Rewrite> {
     const WORDS: [&str; 5] = ["rename", "move", "drop", "default", "constant"];
     let said: Vec<&str> = WORDS.into_iter().filter(|word| fields.has(word)).collect();
     let [word] = said[..] else {
@@ -204,23 +217,23 @@ fn convert_step(mut fields: Fields<'_, '_>) -> Option<Step> {
                 let message = "rename takes a field name; use move for another place";
                 fields.mistake(fields.span_of("to"), Rule::WrongValue, message);
             }
-            rename.zip(to).map(|(rename, to)| Step::Rename { rename, to })
+            rename.zip(to).map(|(rename, to)| Rewrite::Rename { rename, to })
         }
         "move" => {
             let (from, to) = (fields.text("move"), fields.text("to"));
-            from.zip(to).map(|(from, to)| Step::Move { from, to })
+            from.zip(to).map(|(from, to)| Rewrite::Move { from, to })
         }
-        "drop" => fields.text("drop").map(|drop| Step::Drop { drop }),
+        "drop" => fields.text("drop").map(|drop| Rewrite::Drop { drop }),
         "default" => {
             let (default, value) = (fields.text("default"), fields.json("value"));
-            default.zip(value).map(|(default, value)| Step::Default { default, value })
+            default.zip(value).map(|(default, value)| Rewrite::Default { default, value })
         }
         _ => {
             let (constant, value) = (fields.text("constant"), fields.json("value"));
-            constant.zip(value).map(|(constant, value)| Step::Constant { constant, value })
+            constant.zip(value).map(|(constant, value)| Rewrite::Constant { constant, value })
         }
     };
-    for pointer in step.iter().flat_map(Step::pointers).filter(|at| !is_pointer(at)) {
+    for pointer in step.iter().flat_map(Rewrite::pointers).filter(|at| !is_pointer(at)) {
         let message = format!("{pointer:?} is not a JSON pointer such as \"/guest/name\"");
         fields.mistake(fields.span_of(word), Rule::WrongValue, message);
     }

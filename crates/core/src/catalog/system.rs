@@ -8,7 +8,7 @@ use crate::profile::Pattern;
 /// The file `catalog.toml` of a system: what concerns no single service.
 #[derive(Debug, Clone, Default)]
 pub struct System {
-    /// The profile: the name of a preset, or a file next to this one.
+    /// The file of the profile, relative to this one. Default `profile.toml`.
     pub profile: String,
     /// The name in documents.
     pub title: String,
@@ -30,6 +30,9 @@ pub struct System {
     pub subscriber: Option<String>,
     /// The minimum window of dual publication, in days. Default 14.
     pub dual_publish_days: Option<u16>,
+    /// Whether an enum of an integration event may get values within a version. Its readers must
+    /// ignore values that they do not know. Default false.
+    pub widened_enums: bool,
     /// Code that belongs to no single service: files and folders, relative to the system's folder.
     pub code: Option<Declared>,
     /// The vendors whose code is confined to an adapter.
@@ -69,7 +72,7 @@ impl System {
         let mut mistakes = Vec::new();
         let system = Fields::of_file(file, &mut mistakes, |mut fields| {
             let mut system = System {
-                profile: fields.text("profile").unwrap_or_default(),
+                profile: fields.optional_text("profile").unwrap_or_else(|| "profile.toml".into()),
                 title: fields.text("title").unwrap_or_default(),
                 summary: fields.text("summary").unwrap_or_default(),
                 version: fields.text("version").unwrap_or_default(),
@@ -80,6 +83,7 @@ impl System {
                 subscriber: fields.optional_text("subscriber"),
                 sinks: Vec::new(),
                 dual_publish_days: fields.days("dual_publish_days"),
+                widened_enums: fields.flag("widened_enums"),
                 code: Some(fields.declared("code")),
                 vendors: Vec::new(),
                 place: Some(fields.place("readers_of_all")),

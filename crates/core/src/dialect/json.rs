@@ -4,12 +4,14 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 
-use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error, MapAccess, Visitor};
+use serde::de::{
+    Deserialize, DeserializeOwned, Deserializer, Error, IgnoredAny, MapAccess, Visitor,
+};
 use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::{DecodeError, EncodeError, Message, invalid, short, split_version};
-use crate::envelope::{Actor, Envelope, Payload, Producer};
+use crate::envelope::{Actor, Envelope, Payload, Producer, Tenant};
 use crate::headers::Headers;
 
 /// The fields of an object that have not been taken yet.
@@ -247,6 +249,42 @@ impl Writer {
         }
         write(&mut self.0, name);
         self.0.push(b':');
+    }
+}
+
+/// The tenant in a field of the outermost object, found without keeping the rest. What is unusual, such
+/// as a name that comes twice, is left to the dialect's own reading.
+pub(super) fn skim_tenant(
+    dialect: &dyn super::Dialect,
+    message: &Message,
+    field: &'static str,
+) -> Result<Tenant, DecodeError> {
+    struct Skim(&'static str);
+
+    impl<'de> Visitor<'de> for Skim {
+        type Value = Option<Tenant>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("an object")
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut found = None;
+            while let Some(name) = map.next_key::<Cow<'de, str>>()? {
+                if name != self.0 {
+                    map.next_value::<IgnoredAny>()?;
+                } else if found.replace(map.next_value::<Tenant>()?).is_some() {
+                    return Ok(None);
+                }
+            }
+            Ok(found)
+        }
+    }
+
+    let mut body = serde_json::Deserializer::from_slice(&message.body);
+    match Deserializer::deserialize_map(&mut body, Skim(field)) {
+        Ok(Some(tenant)) if body.end().is_ok() => Ok(tenant),
+        _ => Ok(dialect.decode(message)?.tenant),
     }
 }
 

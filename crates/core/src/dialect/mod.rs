@@ -5,22 +5,22 @@
 //! [`Envelope::extensions`] or [`Envelope::metadata`] and written again.
 
 mod cloudevents;
+mod flat_json;
 mod free;
+mod inline_protobuf;
 mod json;
-mod learning;
-mod melmastoon;
-mod meridian;
+mod metadata_json;
 
 use bytes::Bytes;
 use serde_json::Value;
 
-use crate::envelope::{Envelope, Payload};
+use crate::envelope::{Envelope, Payload, Tenant};
 use crate::headers::Headers;
 
-pub use cloudevents::{Binding, CloudEvents};
-pub use learning::Learning;
-pub use melmastoon::Melmastoon;
-pub use meridian::{Meridian, MeridianError};
+pub use cloudevents::{Binding, CloudEvents, LenientCloudEvents};
+pub use flat_json::FlatJson;
+pub use inline_protobuf::{InlineProtobuf, InlineProtobufError};
+pub use metadata_json::MetadataJson;
 
 /// An encoding of envelopes as messages.
 ///
@@ -38,16 +38,24 @@ pub trait Dialect: Send + Sync {
 
     /// Reads an envelope.
     fn decode(&self, message: &Message) -> Result<Envelope, DecodeError>;
+
+    /// Reads the tenant alone, which is what [`Dialect::decode`] would give where that succeeds.
+    fn tenant(&self, message: &Message) -> Result<Tenant, DecodeError> {
+        Ok(self.decode(message)?.tenant)
+    }
 }
 
 /// The dialect that a profile names; none for Protobuf, which takes descriptors.
 pub(crate) fn of(profile: &crate::profile::Profile) -> Option<std::sync::Arc<dyn Dialect>> {
     use crate::profile::DialectName;
     match profile.dialect {
-        DialectName::Melmastoon => Some(std::sync::Arc::new(Melmastoon)),
-        DialectName::Learning => Some(std::sync::Arc::new(Learning)),
+        DialectName::MetadataJson => Some(std::sync::Arc::new(MetadataJson)),
+        DialectName::FlatJson => Some(std::sync::Arc::new(FlatJson)),
+        DialectName::CloudEvents if profile.lenient_reading => {
+            Some(std::sync::Arc::new(CloudEvents::Structured.lenient()))
+        }
         DialectName::CloudEvents => Some(std::sync::Arc::new(CloudEvents::Structured)),
-        DialectName::Meridian => None,
+        DialectName::InlineProtobuf => None,
     }
 }
 
@@ -138,7 +146,7 @@ pub enum DecodeError {
     #[error("the message has {0} bytes, at most {MAX_MESSAGE} are read")]
     TooLarge(usize),
     /// The body is not JSON of the expected shape.
-    #[error("the message is not {dialect} JSON: {source}")]
+    #[error("the message is not {dialect}: {source}")]
     Json {
         /// The dialect.
         dialect: &'static str,
@@ -167,9 +175,7 @@ pub enum DecodeError {
         reason: String,
     },
     /// The type of the event cannot be derived from the message.
-    #[error(
-        "the message does not say its event type; a meridian message needs the topic it came on"
-    )]
+    #[error("the message does not say its event type; give the topic it came on")]
     UnknownType,
     /// The Protobuf message of the event type is unknown.
     #[error(

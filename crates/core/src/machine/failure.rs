@@ -16,6 +16,8 @@ pub enum FailureKind {
     Transient,
     /// The handler exceeded its timeout.
     Timeout,
+    /// A later event of its line was applied before it arrived.
+    Late,
 }
 
 impl FailureKind {
@@ -32,6 +34,7 @@ impl FailureKind {
             FailureKind::RuleViolation => "rule_violation",
             FailureKind::Transient => "transient",
             FailureKind::Timeout => "timeout",
+            FailureKind::Late => "late",
         }
     }
 }
@@ -42,7 +45,7 @@ impl FailureKind {
         match self {
             FailureKind::SchemaInvalid => Some(FailureClass::SchemaDrift),
             FailureKind::Transient | FailureKind::Timeout => Some(FailureClass::VendorOutage),
-            FailureKind::Undecodable | FailureKind::RuleViolation => None,
+            FailureKind::Undecodable | FailureKind::RuleViolation | FailureKind::Late => None,
         }
     }
 }

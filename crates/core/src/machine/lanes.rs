@@ -63,6 +63,11 @@ impl<T> Lanes<T> {
         self.held == 0
     }
 
+    /// How many items of a key wait.
+    pub fn waiting(&self, key: &str) -> usize {
+        self.keys.get(key).map_or(0, |lane| lane.waiting.len())
+    }
+
     /// Adds an item after the others of its key.
     pub fn push(&mut self, tenant: &str, key: Option<String>, item: T) {
         self.held += 1;

@@ -3,6 +3,7 @@
 //! None of them waits, spawns or reads a clock, so a test can run thousands of schedules in a
 //! second. The engine drives them with thin adapters.
 
+pub mod admission;
 pub mod breaker;
 pub mod failure;
 pub mod fingerprint;

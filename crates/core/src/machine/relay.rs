@@ -11,6 +11,10 @@
 //! Rows of a republish request are read, published and parked like new ones. While a track is
 //! republishing, its cursor gives no new rows, and parked rows are not tried: both come after the
 //! requested rows of their keys.
+//!
+//! After any error of the store the relay forgets what it holds, gives its lease back and leases
+//! again, with positions read from the database: the database may have crashed and come back in
+//! between, and a write whose answer was lost may still take effect under the old epoch.
 
 mod flight;
 mod intake;
@@ -71,6 +75,10 @@ pub struct Relay {
     unbalanced: bool,
     stopping: bool,
     lost: bool,
+    /// The epoch to give back before another lease is asked for.
+    returning: Option<i64>,
+    /// Errors of the store since the last checkpoint.
+    failures: u32,
     left: bool,
     wake: Duration,
 }
@@ -106,8 +114,9 @@ impl Asking {
 /// How often parked rows are polled when none is known to be due: an operator may have released
 /// one.
 const DUE_EVERY: Duration = Duration::from_secs(1);
-/// The pause after a call to the store that failed.
+/// The pause after a call to the store that failed, and after several.
 const AGAIN: Duration = Duration::from_millis(200);
+const AGAIN_AT_MOST: Duration = Duration::from_secs(5);
 
 impl Relay {
     /// A relay that has no lease yet.
@@ -144,6 +153,8 @@ impl Relay {
             unbalanced: false,
             stopping: false,
             lost: false,
+            returning: None,
+            failures: 0,
             left: false,
             wake: Duration::ZERO,
             plan,
@@ -196,9 +207,10 @@ impl Relay {
             Happened::Released => {
                 self.asking.release = false;
                 self.held = None;
+                self.returning = None;
             }
             Happened::LeaseLost(asked) => {
-                self.failed(now, asked);
+                self.answered(asked);
                 self.lost = true;
             }
             Happened::Failed(asked) => self.failed(now, asked),
@@ -229,46 +241,42 @@ impl Relay {
     }
 
     fn failed(&mut self, now: Duration, asked: Asked) {
+        self.answered(asked);
+        let pause = AGAIN.saturating_mul(1 << self.failures.min(10)).min(AGAIN_AT_MOST);
+        self.failures = self.failures.saturating_add(1);
+        self.ask_at = self.ask_at.max(now + pause);
         match asked {
-            Asked::Lease => {
-                self.asking.lease = false;
-                self.ask_at = now + AGAIN;
+            // The answer may be lost and the shards changed.
+            Asked::Lease => self.lost = self.held.is_some(),
+            // The lease expires by itself.
+            Asked::Release if self.stopping => {
+                self.held = None;
+                self.returning = None;
             }
-            Asked::Renew => self.asking.renew = None,
+            Asked::Release => {}
             Asked::Read => {
-                self.asking.read = false;
-                self.poll_at = now + AGAIN;
+                // Fewer rows may get through where many did not.
+                self.limit = (self.limit / 2).max(1);
+                self.lost = true;
             }
-            Asked::Due => {
-                self.asking.due = false;
-                self.due_at = now + DUE_EVERY;
-            }
+            _ => self.lost = true,
+        }
+    }
+
+    /// A call is answered, well or not.
+    fn answered(&mut self, asked: Asked) {
+        match asked {
+            Asked::Lease => self.asking.lease = false,
+            Asked::Renew => self.asking.renew = None,
+            Asked::Read => self.asking.read = false,
+            Asked::Due => self.asking.due = false,
             Asked::Checkpoint => {
                 self.asking.checkpoint = false;
-                self.wrote_at = now;
-                // It is retried, together with what was finished since.
-                if let Some(mut again) = self.writing.take() {
-                    if let Some(since) = self.done.take() {
-                        again.join(since);
-                    }
-                    self.done = Some(again);
-                }
+                self.writing = None;
             }
-            Asked::Mark => {
-                self.asking.mark = None;
-                self.marks.at = now;
-            }
-            Asked::Settle => {
-                // Nothing was written: the rows that were published are published again.
-                self.asking.settle = false;
-                self.due = None;
-                self.due_at = now + DUE_EVERY;
-            }
-            Asked::Release => {
-                // The lease expires by itself.
-                self.asking.release = false;
-                self.held = None;
-            }
+            Asked::Mark => self.asking.mark = None,
+            Asked::Settle => self.asking.settle = false,
+            Asked::Release => self.asking.release = false,
         }
     }
 
@@ -328,7 +336,7 @@ impl Relay {
             return false;
         }
         self.lost = false;
-        self.held = None;
+        self.returning = self.held.take().map(|held| held.epoch).or(self.returning);
         self.unbalanced = false;
         self.done = None;
         self.due = None;
@@ -348,12 +356,17 @@ impl Relay {
     }
 
     fn begin_or_leave(&mut self, now: Duration, todo: &mut Vec<Do>) {
-        if self.stopping {
+        if self.asking.release || self.asking.lease {
+        } else if let Some(epoch) = self.returning
+            && (self.stopping || self.ask_at <= now)
+        {
+            self.asking.release = true;
+            todo.push(Do::Release(epoch));
+        } else if self.stopping {
             if !self.left {
                 self.left = true;
                 todo.push(Do::Leave);
             }
-        } else if self.asking.lease {
         } else if self.ask_at <= now {
             self.lease_asked_at = now;
             self.asking.lease = true;

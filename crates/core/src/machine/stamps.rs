@@ -29,6 +29,7 @@ pub struct Stamper {
     /// The last read that stamped a key of the old generation.
     old_until: u64,
     last_read: u64,
+    life: u32,
 }
 
 /// The last sequence numbers of a key, sorted by subject. A key has few subjects.
@@ -45,7 +46,13 @@ impl Stamper {
             old: HashMap::new(),
             old_until: 0,
             last_read: 0,
+            life: 0,
         }
+    }
+
+    /// Stamps name this life of the store from now on.
+    pub fn begin_life(&mut self, life: u32) {
+        self.life = life;
     }
 
     /// The keys in `rows` whose marks have to be [loaded](Stamper::learn) first.
@@ -92,6 +99,9 @@ impl Stamper {
         for row in rows {
             if row.republish.is_some() {
                 row.stamp.take_if(|_| !self.topics.contains(row.topic.as_str()));
+                if let Some(stamp) = &mut row.stamp {
+                    Stamp::name_life(stamp, self.life);
+                }
                 continue;
             }
             let (Some(key), Some(topic)) = (&row.key, self.topics.get(row.topic.as_str())) else {
@@ -102,7 +112,9 @@ impl Stamper {
                 self.young.insert(key.clone(), marks);
             }
             let Some(marks) = self.young.get_mut(key) else { continue };
-            row.stamp = Some(Stamp::write(row.seq, marks));
+            let mut stamp = Stamp::write(row.seq, marks);
+            Stamp::name_life(&mut stamp, self.life);
+            row.stamp = Some(stamp);
             match marks.binary_search_by(|(known, _)| known.cmp(topic)) {
                 Ok(at) => marks[at].1 = row.seq,
                 Err(at) => marks.insert(at, (topic.clone(), row.seq)),
@@ -132,8 +144,11 @@ impl Stamper {
 /// An order stamp: the place of an event among the events of its key.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Stamp {
-    /// Its sequence number, ascending within the key.
+    /// Its sequence number, ascending within the key and a life of the store.
     pub seq: i64,
+    /// The life of the store in which it was published. Numbers of lost events are given out again
+    /// in a later life, so a number is only old if it is old in its own life.
+    pub life: u32,
     /// The sequence number of the last event before it, for each subject of the key.
     pub after: BTreeMap<String, i64>,
 }
@@ -150,15 +165,31 @@ impl Stamp {
         text
     }
 
+    /// Writes the life of the store behind the number of a stamp: `7@12 made=3`. The first life
+    /// has no mention.
+    fn name_life(text: &mut String, life: u32) {
+        if life == 0 {
+            return;
+        }
+        let end = text.find(' ').unwrap_or(text.len());
+        if !text[..end].contains('@') {
+            text.insert_str(end, &format!("@{life}"));
+        }
+    }
+
     /// Parses the text of a stamp.
     pub fn read(text: &str) -> Option<Stamp> {
         let mut parts = text.split(' ');
-        let seq = parts.next()?.parse().ok()?;
+        let own = parts.next()?;
+        let (seq, life) = match own.split_once('@') {
+            Some((seq, life)) => (seq.parse().ok()?, life.parse().ok()?),
+            None => (own.parse().ok()?, 0),
+        };
         let mark = |part: &str| {
             let (topic, seq) = part.rsplit_once('=')?;
             Some((topic.to_owned(), seq.parse().ok()?))
         };
-        Some(Stamp { seq, after: parts.map(mark).collect::<Option<_>>()? })
+        Some(Stamp { seq, life, after: parts.map(mark).collect::<Option<_>>()? })
     }
 
     /// The last event before this one among `topics`, if there was any.
@@ -189,6 +220,7 @@ mod tests {
             stamp: None,
             republish: None,
             draft: None,
+            unreadable: None,
             written_at: Timestamp::UNIX_EPOCH,
         }
     }
@@ -225,8 +257,23 @@ mod tests {
         assert_eq!(stamp.predecessor(["made", "closed"]), Some(3));
         assert_eq!(stamp.predecessor(["made", "paid"]), Some(7));
         assert_eq!(stamp.predecessor(["closed"]), None);
+        assert_eq!(stamp.life, 0);
         assert_eq!(Stamp::read("9 made"), None);
+        assert_eq!(Stamp::read("9@x made=3"), None);
         assert_eq!(Stamp::read(""), None);
+    }
+
+    #[test]
+    fn a_later_life_of_the_store_is_named_once() {
+        let mut stamper = stamper(10);
+        stamper.begin_life(12);
+        let mut rows = [row(3, "a", "made"), row(7, "a", "paid"), row(2, "a", "made")];
+        rows[2].republish = Some(1);
+        rows[2].stamp = Some("2 paid=1".into());
+        stamper.stamp(1, &mut rows);
+        assert_eq!(stamps(&rows), ["3@12", "7@12 made=3", "2@12 paid=1"]);
+        let stamp = Stamp::read("7@12 made=3").unwrap_or_else(|| panic!("it is one of ours"));
+        assert_eq!((stamp.seq, stamp.life, stamp.predecessor(["made"])), (7, 12, Some(3)));
     }
 
     #[test]

@@ -38,6 +38,9 @@ pub struct Lease {
     pub epoch: i64,
     /// The shards, at their last checkpoint.
     pub tracks: Vec<Track>,
+    /// The life of the store, which stamps name: it rises when numbers may be given out a second
+    /// time, after a crash, a failover or a restore. 0 is the first.
+    pub life: u32,
 }
 
 /// The result of one read.
@@ -79,8 +82,19 @@ pub struct OutboxRow {
     /// relay completes the envelope from the system's profile. Boxed because rows are moved often
     /// and drafts are rare.
     pub draft: Option<Box<OutboxDraft>>,
+    /// Why the row cannot be read. It is quarantined like one that the transport refuses: a row
+    /// that anyone may write must not stop its shard.
+    pub unreadable: Option<String>,
     /// When it was written, by the database's clock.
     pub written_at: Timestamp,
+}
+
+impl OutboxRow {
+    /// About how much memory it takes.
+    pub fn size(&self) -> usize {
+        let draft = self.draft.as_ref().map_or(0, |draft| draft.facts.len());
+        self.body.len() + self.headers.size() + draft + 256
+    }
 }
 
 /// What an event written by `chapar.emit` carries besides its payload.
@@ -201,9 +215,9 @@ pub enum Renewed {
     Unbalanced,
 }
 
-/// The lease was taken by another relay: nothing was written.
+/// The lease was taken by another relay, or the store has begun a new life: nothing was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("the lease of epoch {epoch} was lost to another relay")]
+#[error("the lease of epoch {epoch} is lost")]
 pub struct LeaseLost {
     /// The epoch that is over.
     pub epoch: i64,
@@ -232,6 +246,9 @@ pub enum OutboxError {
 /// - A republish request is started by [`Outbox::lease`], when nothing of the holder is in flight.
 ///   From then on reading a track gives the requested rows of its shards in order of `seq`, and
 ///   new rows only after the last of them.
+/// - Positions are valid within one life of the store. After a crash, a failover or a restore of
+///   the database, every call that names an earlier lease or reads from its positions fails as
+///   [`LeaseLost`], because transaction ids and numbers may have been given out again.
 /// - No transaction stays open between two calls.
 pub trait Outbox: Send + Sync {
     /// Takes the share of `owner` until `ttl` from now, under its `epoch` or a new one.
@@ -256,6 +273,7 @@ pub trait Outbox: Send + Sync {
     /// The next rows of the tracks, at most `limit`.
     fn read<'a>(
         &'a self,
+        epoch: i64,
         tracks: &'a [Track],
         limit: usize,
     ) -> BoxFuture<'a, Result<Chunk, OutboxError>>;

@@ -351,6 +351,13 @@ pub trait Subscription: Send + Sync {
     /// partition, so there are none to get, and the answer may always be empty.
     fn fetch_oldest(&self, wait: Duration) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>>;
 
+    /// Whether messages of one key and topic may be in several partitions, for example because its
+    /// tenant was given one of its own. Partitions are delivered independently, so the first
+    /// message of a key that arrives may then have predecessors that are still to come.
+    fn spreads_keys(&self) -> bool {
+        false
+    }
+
     /// The messages are done and must not be delivered again.
     ///
     /// Each token is dealt with by itself: an error means that at least one was not accepted.

@@ -1,4 +1,4 @@
-//! The relay under thousands of seeded schedules: crashes, frozen relays, expired leases, lost
+//! The relay under thousands of seeded schedules: crashes of relays and of the database, frozen relays, expired leases, lost
 //! acknowledgements, outages, rows that are refused, and republish requests.
 #![allow(
     clippy::unwrap_used,
@@ -10,13 +10,13 @@
 mod store;
 mod world;
 
-use world::World;
+use world::{Mutant, World};
 
 /// Seeds that failed once, kept as regression tests.
 const SAVED: &[u64] = &[1];
 
 fn explore(seed: u64) -> world::Seen {
-    std::panic::catch_unwind(|| World::new(seed).run()).unwrap_or_else(|what| {
+    std::panic::catch_unwind(|| World::new(seed, None).run()).unwrap_or_else(|what| {
         eprintln!("the schedule of seed {seed} fails: add it to SAVED");
         std::panic::resume_unwind(what)
     })
@@ -52,9 +52,32 @@ fn whatever_happens_a_key_is_published_in_order_and_nothing_is_lost() {
     println!("{rate:.0} schedules per second; {seen:?}");
     // A schedule in which nothing goes wrong proves nothing.
     assert!(seen.crashes > schedules / 4 && seen.thaws > schedules / 4, "{seen:?}");
+    assert!(seen.store_crashes > schedules / 4, "{seen:?}");
     assert!(seen.parked > schedules && seen.quarantined > 0 && seen.lost_leases > 0, "{seen:?}");
     assert!(seen.duplicates > schedules && seen.outages > schedules / 4, "{seen:?}");
     assert!(seen.marked > schedules, "{seen:?}");
     assert!(seen.requests > schedules && seen.cancelled > schedules / 10, "{seen:?}");
     assert!(seen.republished > schedules && seen.parked_again > schedules / 10, "{seen:?}");
+}
+
+#[test]
+fn every_mutant_is_convicted() {
+    // A conviction is a panic of this thread, which is expected and not worth a word.
+    let (this, usual) = (std::thread::current().id(), std::panic::take_hook());
+    std::panic::set_hook(Box::new(move |what| {
+        if std::thread::current().id() != this {
+            usual(what);
+        }
+    }));
+    let convictions: Vec<(Mutant, Option<u64>)> = Mutant::ALL
+        .into_iter()
+        .map(|mutant| {
+            let fails = |seed: &u64| {
+                std::panic::catch_unwind(|| World::new(*seed, Some(mutant)).run()).is_err()
+            };
+            (mutant, (0..3000).find(fails))
+        })
+        .collect();
+    println!("convicted by seed: {convictions:?}");
+    assert!(convictions.iter().all(|(_, seed)| seed.is_some()), "{convictions:?}");
 }

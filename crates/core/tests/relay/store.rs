@@ -19,6 +19,14 @@ pub(crate) const SHARDS: Shard = 4;
 pub(crate) struct Store {
     /// In commit order.
     pub(crate) log: Vec<(i64, String)>,
+    /// The transaction id of each row. Ids are also given to transactions that write no row.
+    ids: Vec<u64>,
+    next_id: u64,
+    /// Ids below this one survive a crash; others are given out again after it.
+    flushed: u64,
+    /// Positions that were read in an earlier life mean nothing.
+    life: u64,
+    lives: HashMap<i64, u64>,
     pub(crate) relays: BTreeMap<i64, Duration>,
     pub(crate) shards: BTreeMap<Shard, (Option<i64>, i64)>,
     tracks: HashMap<i64, Place>,
@@ -51,10 +59,11 @@ struct Request {
     cancelled: bool,
 }
 
-/// A cursor: a position in the log, and the rows to republish before reading on.
+/// A cursor: the rows of all transactions below an id are done; and the rows to republish before
+/// reading on.
 #[derive(Clone, Debug, Default, PartialEq)]
 struct Place {
-    at: usize,
+    at: u64,
     /// The last request that was started.
     started: i64,
     /// How far the request has come, and its last row.
@@ -64,7 +73,7 @@ struct Place {
 impl Place {
     fn parse(cursor: &Cursor) -> Place {
         let mut parts = cursor.0.split(' ').map(|part| part.parse::<i64>().unwrap());
-        let (at, started) = (parts.next().unwrap() as usize, parts.next().unwrap());
+        let (at, started) = (parts.next().unwrap() as u64, parts.next().unwrap());
         Place { at, started, again: parts.next().zip(parts.next()) }
     }
 
@@ -88,6 +97,38 @@ impl Store {
         store.shards = (0..SHARDS).map(|shard| (shard, (None, 1))).collect();
         store.tracks.insert(1, Place::default());
         store
+    }
+
+    /// Commits a row.
+    pub(crate) fn append(&mut self, key: String) -> i64 {
+        let seq = self.log.len() as i64 + 1;
+        self.log.push((seq, key));
+        self.ids.push(self.next_id);
+        self.next_id += 1;
+        self.flushed = self.next_id;
+        seq
+    }
+
+    /// Transactions that write nothing take ids, which nothing makes durable.
+    pub(crate) fn burn_ids(&mut self, count: u64) {
+        self.next_id += count;
+    }
+
+    /// The database crashes and is back at once. Leases still run out in their own time: their
+    /// holders may be publishing.
+    pub(crate) fn crash(&mut self) {
+        self.next_id = self.flushed;
+        self.life += 1;
+    }
+
+    /// Whether a relay's positions are from an earlier life.
+    pub(crate) fn is_void(&self, epoch: i64) -> bool {
+        self.lives.get(&epoch) != Some(&self.life)
+    }
+
+    /// The number of rows behind a position.
+    fn behind(&self, at: u64) -> usize {
+        self.ids.partition_point(|id| *id < at)
     }
 
     pub(crate) fn bury(&mut self, epoch: i64) {
@@ -115,6 +156,7 @@ impl Store {
             self.next_epoch
         });
         self.relays.insert(epoch, now + TTL);
+        self.lives.insert(epoch, self.life);
         let share = usize::from(SHARDS).div_ceil(self.relays.len());
         let mut held = 0;
         for (owner, track) in self.shards.values_mut() {
@@ -154,7 +196,7 @@ impl Store {
             let (cursor, republishing) = (place.cursor(), place.republishing());
             Track { id, version: 0, shards, cursor, republishing }
         });
-        Lease { epoch, tracks: tracks.collect() }
+        Lease { epoch, tracks: tracks.collect(), life: 0 }
     }
 
     pub(crate) fn ask(&mut self, from: i64) -> i64 {
@@ -186,7 +228,7 @@ impl Store {
         let next = self.next_request(place);
         if let Some(next) = next.filter(|_| place.again.is_none()) {
             place.started = next;
-            place.again = Some((self.request(next).from, place.at as i64));
+            place.again = Some((self.request(next).from, self.behind(place.at) as i64));
             return true;
         }
         false
@@ -228,7 +270,7 @@ impl Store {
     pub(crate) fn published_after(&self, from: i64) -> Vec<i64> {
         let published = |(seq, key): &&(i64, String)| {
             let place = &self.tracks[&self.shards[&shard(key)].1];
-            *seq > from && *seq <= place.at as i64 && !self.parked.contains_key(seq)
+            *seq > from && *seq <= self.behind(place.at) as i64 && !self.parked.contains_key(seq)
         };
         self.log.iter().filter(published).map(|(seq, _)| *seq).collect()
     }
@@ -273,13 +315,18 @@ impl Store {
             while place.again.is_some() && rows.len() < limit {
                 rows.extend(self.next_again(&track.shards, &mut place));
             }
-            while place.at < self.log.len() && rows.len() < limit {
-                let (seq, key) = &self.log[place.at];
-                place.at += 1;
+            let mut next = self.behind(place.at);
+            while next < self.log.len() && rows.len() < limit {
+                let (seq, key) = &self.log[next];
+                place.at = self.ids[next] + 1;
+                next += 1;
                 if track.shards.contains(&shard(key)) {
                     let behind = self.parked.values().any(|parked| parked.key == *key);
                     rows.push(row(*seq, key, behind, Tried::default()));
                 }
+            }
+            if next == self.log.len() && place.again.is_none() {
+                place.at = place.at.max(self.next_id);
             }
             track.cursor = place.cursor();
             track.republishing = place.republishing();
@@ -288,6 +335,8 @@ impl Store {
     }
 
     pub(crate) fn checkpoint(&mut self, checkpoint: Checkpoint, now: Duration) {
+        self.next_id += 1;
+        self.flushed = self.next_id;
         for track in checkpoint.tracks {
             self.tracks.insert(track.id, Place::parse(&track.cursor));
         }
@@ -306,7 +355,7 @@ impl Store {
 
     pub(crate) fn mark(&mut self, tracks: &[Track]) {
         for track in tracks {
-            let to = Place::parse(&track.cursor).at;
+            let to = self.behind(Place::parse(&track.cursor).at);
             for part in &track.shards {
                 let from = self.marked.insert(*part, to).unwrap_or(0);
                 for (seq, key) in
@@ -391,6 +440,7 @@ fn row(seq: i64, key: &str, behind: bool, tried: Tried) -> OutboxRow {
         stamp: None,
         republish: None,
         draft: None,
+        unreadable: None,
         written_at: Timestamp::UNIX_EPOCH,
     }
 }

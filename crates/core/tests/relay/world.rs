@@ -20,6 +20,7 @@ pub(crate) const TTL: Duration = Duration::from_secs(3);
 #[derive(Debug, Default, Clone)]
 pub(crate) struct Seen {
     pub(crate) crashes: u64,
+    pub(crate) store_crashes: u64,
     pub(crate) thaws: u64,
     pub(crate) outages: u64,
     pub(crate) parked: u64,
@@ -36,6 +37,7 @@ pub(crate) struct Seen {
 impl Seen {
     pub(crate) fn add(&mut self, other: &Seen) {
         self.crashes += other.crashes;
+        self.store_crashes += other.store_crashes;
         self.thaws += other.thaws;
         self.outages += other.outages;
         self.parked += other.parked;
@@ -50,7 +52,21 @@ impl Seen {
     }
 }
 
+/// What goes wrong in a relay that is built wrongly; the explorer must notice each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mutant {
+    /// Positions from before a crash of the database are accepted.
+    LivesAreIgnored,
+    /// A relay that has lost its lease goes on writing.
+    EpochsAreIgnored,
+}
+
+impl Mutant {
+    pub(crate) const ALL: [Mutant; 2] = [Mutant::LivesAreIgnored, Mutant::EpochsAreIgnored];
+}
+
 pub(crate) struct World {
+    mutant: Option<Mutant>,
     dice: fastrand::Rng,
     now: Duration,
     store: Store,
@@ -120,9 +136,10 @@ enum Ask {
 }
 
 impl World {
-    pub(crate) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64, mutant: Option<Mutant>) -> Self {
         let mut dice = fastrand::Rng::with_seed(seed);
         World {
+            mutant,
             ordered: dice.u8(0..3) == 0,
             dice,
             now: Duration::from_secs(1),
@@ -164,15 +181,20 @@ impl World {
 
     fn disturb(&mut self) {
         if self.chance(40) {
-            let seq = self.store.log.len() as i64 + 1;
             let key = format!("k{}", self.dice.u64(0..KEYS));
-            self.store.log.push((seq, key));
+            let seq = self.store.append(key);
             if self.chance(4) {
                 self.poison.insert(seq);
             } else if self.chance(6) {
                 let times = self.dice.u32(1..5);
                 self.sulking.insert(seq, times);
             }
+        }
+        if self.chance(10) {
+            self.store.burn_ids(self.dice.u64(1..5));
+        }
+        if self.chance(2) {
+            self.crash_store();
         }
         if self.chance(3) {
             self.outage = !self.outage;
@@ -220,6 +242,23 @@ impl World {
         for (seq, parked) in self.store.parked.iter_mut().filter(|(_, parked)| parked.quarantined) {
             self.poison.remove(seq);
             *parked = Parked { quarantined: false, attempts: 0, due: self.now, ..parked.clone() };
+        }
+    }
+
+    /// The database crashes and is back at once. Calls on open connections fail; others arrive
+    /// afterwards, and no relay need notice anything.
+    fn crash_store(&mut self) {
+        self.store.crash();
+        self.seen.store_crashes += 1;
+        for n in (0..self.calls.len()).rev() {
+            let Some(asked) = asked(&self.calls[n].ask) else { continue };
+            if self.dice.bool() {
+                continue;
+            }
+            let Call { process, .. } = self.calls.swap_remove(n);
+            if let Some(process) = self.relays.iter_mut().flatten().find(|p| p.id == process) {
+                process.answers.push(Happened::Failed(asked));
+            }
         }
     }
 
@@ -381,7 +420,11 @@ impl World {
 
     fn carry_out(&mut self, process: u64, ask: Ask) -> Happened {
         let (now, store) = (self.now, &mut self.store);
-        let lost = |epoch: i64, store: &Store| !store.relays.contains_key(&epoch);
+        let mutant = self.mutant;
+        let lost = |epoch: i64, store: &Store| {
+            (!store.relays.contains_key(&epoch) && mutant != Some(Mutant::EpochsAreIgnored))
+                || (store.is_void(epoch) && mutant != Some(Mutant::LivesAreIgnored))
+        };
         match ask {
             Ask::Lease(epoch) => Happened::Leased(store.lease(epoch, now, self.issued)),
             Ask::Renew(epoch) if lost(epoch, store) => Happened::LeaseLost(Asked::Renew),
@@ -393,6 +436,11 @@ impl World {
                 store.end_requests();
                 let held = !(free || dead) && balanced && !store.has_work_for(epoch);
                 Happened::Renewed(if held { Renewed::Held } else { Renewed::Unbalanced })
+            }
+            Ask::Read(reading)
+                if store.is_void(reading.epoch) && mutant != Some(Mutant::LivesAreIgnored) =>
+            {
+                Happened::LeaseLost(Asked::Read)
             }
             Ask::Read(reading) if reading.fresh && lost(reading.epoch, store) => {
                 Happened::LeaseLost(Asked::Read)

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use chapar_core::dialect::{
-    Binding, CloudEvents, Dialect, Learning, Melmastoon, Meridian, Message,
+    Binding, CloudEvents, Dialect, FlatJson, InlineProtobuf, Message, MetadataJson,
 };
 use chapar_core::{Envelope, Profile};
 use prost_reflect::DescriptorPool;
@@ -20,8 +20,8 @@ pub const ACCOUNT_CREATED: &str = "current-account.account-created";
 /// Every dialect under the name of its fixtures and corpus.
 pub fn dialects() -> Vec<(&'static str, Box<dyn Dialect>)> {
     vec![
-        ("melmastoon", Box::new(Melmastoon)),
-        ("learning", Box::new(Learning)),
+        ("metadata-json", Box::new(MetadataJson)),
+        ("flat-json", Box::new(FlatJson)),
         ("cloudevents-structured", Box::new(CloudEvents::Structured)),
         ("cloudevents-http", Box::new(CloudEvents::Binary(Binding::Http))),
         ("cloudevents-kafka", Box::new(CloudEvents::Binary(Binding::Kafka))),
@@ -36,12 +36,14 @@ pub fn dialect(name: &str) -> Box<dyn Dialect> {
     found.unwrap_or_else(|| panic!("no dialect {name}")).1
 }
 
-pub fn meridian() -> Meridian {
-    Meridian::new(pool(), &profile("meridian")).unwrap()
+pub fn meridian() -> InlineProtobuf {
+    InlineProtobuf::new(pool(), &profile("meridian")).unwrap()
 }
 
 pub fn profile(name: &str) -> Profile {
-    Profile::builtin(name).unwrap()
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../systems");
+    let text = std::fs::read_to_string(file.join(name).join("profile.toml")).unwrap();
+    Profile::from_toml(&text).unwrap()
 }
 
 pub fn pool() -> DescriptorPool {

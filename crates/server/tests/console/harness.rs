@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, Response, StatusCode};
-use chapar::{Chapar, Metrics, Profile, Store, StoreOptions};
-use chapar_core::dialect::Melmastoon;
+use chapar::{Chapar, Metrics, Store, StoreOptions};
+use chapar_core::dialect::MetadataJson;
 use chapar_server::{Console, Facts};
-use chapar_sql::{Arrival, HistoryEntry, LetterFailure, NewDeadLetter, SagaRow};
+use chapar_sql::{Arrival, HistoryEntry, LetterFailure, NewDeadLetter, SagaRow, Tables};
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use tower::ServiceExt;
@@ -81,8 +81,8 @@ impl Answer {
 pub(crate) async fn backbone(url: &str) -> Chapar {
     let store = Store::open(url, &StoreOptions::default()).await.unwrap();
     store.migrate().await.unwrap();
-    let profile = Profile::builtin("melmastoon").unwrap();
-    Chapar::builder(store, profile, Arc::new(Melmastoon)).build()
+    let profile = chapar_testkit::profile("melmastoon");
+    Chapar::builder(store, profile, Arc::new(MetadataJson)).build()
 }
 
 pub(crate) async fn bury(store: &Store, id: &str, reason: &str) {
@@ -97,7 +97,7 @@ pub(crate) async fn bury(store: &Store, id: &str, reason: &str) {
             ordering_key: Some(format!("kabul-grand:{id}")),
             partition: 0,
             offset,
-            headers: "[]".into(),
+            headers: Default::default(),
             body: bytes::Bytes::from_static(b"{}"),
         },
         failure: LetterFailure {
@@ -111,9 +111,10 @@ pub(crate) async fn bury(store: &Store, id: &str, reason: &str) {
         first_failed_at: Timestamp::now(),
         last_failed_at: Timestamp::now(),
         blocks_key: true,
+        deferral: None,
     };
     let mut tx = store.begin_engine().await.unwrap();
-    tx.conn().bury(&letter).await.unwrap();
+    tx.letters().bury(&letter).await.unwrap();
     tx.commit().await.unwrap();
 }
 
@@ -143,9 +144,9 @@ pub(crate) async fn start_saga(store: &Store, key: &str, state: &str, outcome: O
         note: note.into(),
     };
     let mut tx = store.begin_engine().await.unwrap();
-    assert!(tx.conn().insert_saga(&saga).await.unwrap());
-    tx.conn().add_history(&saga, &step(1, None, "held", "started")).await.unwrap();
+    assert!(tx.sagas().insert(&saga).await.unwrap());
+    tx.sagas().add_history(&saga, &step(1, None, "held", "started")).await.unwrap();
     let moved = step(2, Some("held"), state, "room 101 allocated");
-    tx.conn().add_history(&saga, &moved).await.unwrap();
+    tx.sagas().add_history(&saga, &moved).await.unwrap();
     tx.commit().await.unwrap();
 }

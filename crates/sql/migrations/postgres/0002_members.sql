@@ -4,6 +4,20 @@ create table chapar.members (
     subscription text not null,
     owner        text not null,
     expires_at   timestamptz not null,
+    -- What this process can handle, as a JSON array. One that lacks a topic of the subscription owns
+    -- no partition while another has them all.
+    topics       text not null,
     primary key (subscription, owner)
 );
 grant select, insert, update, delete on chapar.members to chapar_engine;
+
+-- Topics that no process of a subscription reads any more, and how far each partition was then. When
+-- a process reads the topic again, its events since then are delivered.
+create table chapar.dropped_topics (
+    subscription  text not null,
+    topic         text not null,
+    log_partition integer not null,
+    acked_offset  bigint not null,
+    primary key (subscription, topic, log_partition)
+);
+grant select, insert, update, delete on chapar.dropped_topics to chapar_engine;

@@ -2,6 +2,11 @@
 -- is closed.
 alter table chapar.dead_letters
     add column class          text,
+    -- Failed attempts of the replay under way, and when the next one is due.
+    add column tries          integer not null default 0,
+    add column retry_at       timestamptz,
+    -- It has never been open: it is still retried, outside of the consumer's window.
+    add column deferred       boolean not null default false,
     -- The recorded fix, if its class requires one for a replay.
     add column fix            text,
     add column fixed          boolean not null default false,
@@ -21,9 +26,7 @@ alter table chapar.dead_letters
 -- them.
 alter table chapar.dead_letters set (toast_tuple_target = 128);
 
-set local role chapar_engine;
 update chapar.dead_letters set outcome = 'applied', closed_at = last_failed_at where status = 'closed';
-reset role;
 
 -- Counting groups, and listing one of them, reads this index alone.
 create index dead_letters_group on chapar.dead_letters (fingerprint, last_failed_at, id)
@@ -32,6 +35,7 @@ create index dead_letters_tenant on chapar.dead_letters (tenant, last_failed_at,
     include (fingerprint, class) where status <> 'closed';
 create index dead_letters_time on chapar.dead_letters (last_failed_at, id) where status <> 'closed';
 create index dead_letters_asked on chapar.dead_letters (consumer, id) where status = 'replay';
+create index dead_letters_edited on chapar.dead_letters (consumer) where edited_body is not null;
 create index dead_letters_run on chapar.dead_letters (run, status) where run is not null;
 create index dead_letters_closed on chapar.dead_letters (closed_at, id) where status = 'closed';
 
@@ -50,7 +54,7 @@ grant select, insert on chapar.dead_letter_groups to chapar_engine;
 -- A letter without its group would match no filter, so the group is inserted with it.
 create function chapar.group_dead_letter() returns trigger
 language plpgsql
-security definer set search_path = pg_catalog
+security definer set search_path = pg_catalog, pg_temp
 as $$
 begin
     insert into chapar.dead_letter_groups (fingerprint, consumer, topic, kind, shape)
@@ -62,11 +66,9 @@ $$;
 create trigger dead_letters_grouped after insert on chapar.dead_letters
     for each row execute function chapar.group_dead_letter();
 
-set local role chapar_engine;
 insert into chapar.dead_letter_groups (fingerprint, consumer, topic, kind, shape)
 select fingerprint, consumer, topic, kind, left(error, 500) from chapar.dead_letters
 on conflict do nothing;
-reset role;
 
 -- Replays of many letters. The cursor moves in the transaction that requests them, so a stopped run
 -- resumes where it was and requests none twice.

@@ -20,7 +20,7 @@ grant select, insert, update, delete on chapar.saga_timers to chapar_engine;
 
 -- Indexes for tracing a correlation.
 create index sagas_correlation on chapar.sagas (correlation_id);
-create index dead_letters_event on chapar.dead_letters (event_id);
+create index dead_letters_of_event on chapar.dead_letters (event_id);
 
 -- Read models: documents by key, kept by a consumer of the same name. A build is a generation of
 -- the documents; the served one is named here, and another may be in progress.
@@ -44,7 +44,7 @@ create table chapar.projections (
     differences    bigint
 );
 grant select, insert, update, delete on chapar.projections to chapar_engine;
-grant select, update on chapar.projections to chapar_app;
+grant select on chapar.projections to chapar_app;
 
 create table chapar.projection_rows (
     projection text not null,
@@ -54,7 +54,7 @@ create table chapar.projection_rows (
     doc        text not null,
     primary key (projection, build, tenant, key)
 );
-call chapar.protect('chapar.projection_rows');
+call chapar.protect_own('chapar.projection_rows'::regclass);
 
 -- How far the served build has come in each partition.
 create table chapar.projection_marks (
@@ -65,7 +65,7 @@ create table chapar.projection_marks (
     at            timestamptz not null default clock_timestamp(),
     primary key (projection, log_partition)
 );
-grant select, insert, update, delete on chapar.projection_marks to chapar_app, chapar_engine;
+grant select, insert, update, delete on chapar.projection_marks to chapar_engine;
 
 -- Events applied since the last snapshot.
 create table chapar.projection_tail (
@@ -75,7 +75,7 @@ create table chapar.projection_tail (
     log_offset    bigint not null,
     primary key (projection, event_id)
 );
-grant select, insert, update, delete on chapar.projection_tail to chapar_app, chapar_engine;
+grant select, insert, update, delete on chapar.projection_tail to chapar_engine;
 
 -- The last snapshot of each read model: its documents are build 0.
 create table chapar.projection_snapshots (

@@ -160,7 +160,7 @@ create table chapar_inbox (
     processed_at integer not null,
     result       text not null,
     attempts     integer not null default 1,
-    primary key (consumer, event_id)
+    primary key (consumer, event_id, tenant)
 ) strict, without rowid;
 create index chapar_inbox_age on chapar_inbox (processed_at);
 
@@ -185,7 +185,7 @@ create table chapar_dead_letters (
     blocks_key       integer not null
 ) strict;
 create index chapar_dead_letters_open on chapar_dead_letters (consumer, ordering_key) where status <> 'closed';
-create unique index chapar_dead_letters_place on chapar_dead_letters (consumer, log_partition, log_offset);
+create unique index chapar_dead_letters_event on chapar_dead_letters (consumer, event_id, tenant);
 
 create table chapar_parked (
     id            integer primary key autoincrement,
@@ -199,7 +199,7 @@ create table chapar_parked (
     headers       text not null,
     body          blob not null,
     parked_at     integer not null,
-    unique (consumer, event_id)
+    unique (consumer, event_id, tenant)
 ) strict;
 create index chapar_parked_key on chapar_parked (consumer, ordering_key, id);
 
@@ -217,7 +217,7 @@ create table chapar_sagas (
     started_at     integer not null,
     updated_at     integer not null,
     outcome        text,
-    primary key (saga, key)
+    primary key (saga, key, tenant)
 ) strict;
 -- Counting sagas by state and outcome reads this index alone.
 create index chapar_sagas_state on chapar_sagas (saga, state, outcome);
@@ -234,7 +234,7 @@ create table chapar_saga_history (
     cause      text not null,
     event_id   text,
     note       text not null,
-    primary key (saga, key, version)
+    primary key (saga, key, tenant, version)
 ) strict, without rowid;
 
 create table chapar_saga_stash (
@@ -252,9 +252,9 @@ create table chapar_saga_stash (
     ordering_key  text,
     stashed_at    integer not null,
     expires_at    integer not null,
-    unique (consumer, event_id)
+    unique (consumer, event_id, tenant)
 ) strict;
-create index chapar_saga_stash_key on chapar_saga_stash (saga, key, id);
+create index chapar_saga_stash_key on chapar_saga_stash (saga, key, tenant, id);
 create index chapar_saga_stash_expiry on chapar_saga_stash (consumer, expires_at);
 
 create table chapar_timers (
@@ -265,7 +265,7 @@ create table chapar_timers (
     generation integer not null,
     due_at     integer not null,
     attempts   integer not null default 0,
-    primary key (saga, key, name)
+    primary key (saga, key, tenant, name)
 ) strict, without rowid;
 create index chapar_timers_due on chapar_timers (due_at);
 
@@ -280,12 +280,16 @@ create table chapar_effects (
     attempts        integer not null default 0,
     first_failed_at integer,
     due_at          integer not null,
+    held_until      integer,
+    answer          text,
+    recordings      integer not null default 0,
     last_error      text,
     created_at      integer not null,
     finished_at     integer,
     unique (tenant, kind, idempotency_key)
 ) strict;
 create index chapar_effects_due on chapar_effects (due_at) where status = 'pending';
+create index chapar_effects_stuck on chapar_effects (id) where status = 'stuck';
 
 create table chapar_log_heads (
     log_partition integer primary key,
@@ -297,14 +301,15 @@ insert into chapar_log_heads (log_partition) select i from n;
 create table chapar_log (
     log_partition integer not null,
     log_offset    integer not null,
-    event_id      text not null unique,
+    event_id      text not null,
     tenant        text not null,
     topic         text not null,
     ordering_key  text,
     headers       text not null,
     body          blob not null,
     published_at  integer not null,
-    primary key (log_partition, log_offset)
+    primary key (log_partition, log_offset),
+    unique (event_id, tenant)
 ) strict;
 
 create table chapar_subscriptions (
@@ -335,4 +340,8 @@ create table chapar_audit_log (
 create trigger chapar_audit_log_no_update before update on chapar_audit_log
 begin select raise(abort, 'the audit log is append-only'); end;
 create trigger chapar_audit_log_no_delete before delete on chapar_audit_log
+begin select raise(abort, 'the audit log is append-only'); end;
+-- `insert or replace` deletes the row it replaces without asking the triggers above.
+create trigger chapar_audit_log_no_replace before insert on chapar_audit_log
+when exists (select 1 from chapar_audit_log l where l.id = new.id)
 begin select raise(abort, 'the audit log is append-only'); end;

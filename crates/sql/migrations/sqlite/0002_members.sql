@@ -4,5 +4,14 @@ create table chapar_members (
     subscription text not null,
     owner        text not null,
     expires_at   integer not null,
+    topics       text not null,
     primary key (subscription, owner)
+) strict, without rowid;
+
+create table chapar_dropped_topics (
+    subscription  text not null,
+    topic         text not null,
+    log_partition integer not null,
+    acked_offset  integer not null,
+    primary key (subscription, topic, log_partition)
 ) strict, without rowid;

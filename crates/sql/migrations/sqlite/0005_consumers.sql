@@ -7,7 +7,7 @@ create table chapar_inbox_marks (
     ordering_key text not null,
     line         text not null,
     last_seq     integer not null,
-    primary key (consumer, tenant, ordering_key, line)
+    primary key (consumer, ordering_key, tenant, line)
 ) strict, without rowid;
 
 -- Holes: numbers before a mark that were left out and may still arrive.
@@ -43,9 +43,17 @@ create table chapar_inbox_intents (
 ) strict, without rowid;
 create index chapar_inbox_intents_age on chapar_inbox_intents (created_at);
 
--- Consumers that an operator has paused.
+-- Consumers that are paused: by an operator until they are resumed, or by a seek that names itself
+-- as the holder. A hold that is not extended in time was abandoned, and the consumer ends it.
 create table chapar_pauses (
-    consumer  text primary key,
-    reason    text not null,
-    paused_at integer not null
+    consumer   text primary key,
+    reason     text not null,
+    paused_at  integer not null,
+    holder     text,
+    expires_at integer
 ) strict, without rowid;
+
+create table chapar_consumer_epochs (
+    consumer text primary key,
+    epoch    integer not null
+) strict;

@@ -1,4 +1,7 @@
 alter table chapar_dead_letters add column class text;
+alter table chapar_dead_letters add column tries integer not null default 0;
+alter table chapar_dead_letters add column retry_at integer;
+alter table chapar_dead_letters add column deferred integer not null default 0;
 alter table chapar_dead_letters add column fix text;
 alter table chapar_dead_letters add column fixed integer not null default 0;
 alter table chapar_dead_letters add column edited_headers text;
@@ -20,6 +23,7 @@ create index chapar_dead_letters_tenant on chapar_dead_letters
     (tenant, last_failed_at, id, fingerprint, class) where status <> 'closed';
 create index chapar_dead_letters_time on chapar_dead_letters (last_failed_at, id) where status <> 'closed';
 create index chapar_dead_letters_asked on chapar_dead_letters (consumer, id) where status = 'replay';
+create index chapar_dead_letters_edited on chapar_dead_letters (consumer) where edited_body is not null;
 create index chapar_dead_letters_run on chapar_dead_letters (run, status) where run is not null;
 create index chapar_dead_letters_closed on chapar_dead_letters (closed_at, id) where status = 'closed';
 

@@ -18,7 +18,7 @@ create table chapar_saga_timers (
 
 -- Indexes for tracing a correlation.
 create index chapar_sagas_correlation on chapar_sagas (correlation_id);
-create index chapar_dead_letters_event on chapar_dead_letters (event_id);
+create index chapar_dead_letters_of_event on chapar_dead_letters (event_id);
 
 -- Read models: documents by key, kept by a consumer of the same name. A build is a generation of
 -- the documents; the served one is named here, and another may be in progress.

@@ -3,9 +3,9 @@
 use jiff::Timestamp;
 
 use super::{LetterCursor, LetterFilter};
-use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
+use crate::tables::Letters;
 use crate::value::Row;
 
 /// A replay of all letters that matched a filter when it began.
@@ -28,9 +28,9 @@ pub struct ReplayRun {
     pub finished_at: Option<Timestamp>,
 }
 
-impl Conn<'_> {
+impl Letters<'_> {
     /// Stores a new run.
-    pub async fn begin_replay_run(&mut self, run: &ReplayRun) -> Result<(), StoreError> {
+    pub async fn begin_run(&mut self, run: &ReplayRun) -> Result<(), StoreError> {
         static BEGIN: Statement = Statement::new(
             "insert into chapar.replay_runs (id, actor, reason, selection, reapply, started_at, \
              cursor_group, cursor_at, cursor_id) values ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
@@ -48,22 +48,22 @@ impl Conn<'_> {
             run.cursor.at.into(),
             (&run.cursor.id).into(),
         ];
-        self.run(&BEGIN, args).await?;
+        self.0.run(&BEGIN, args).await?;
         Ok(())
     }
 
     /// A run, locked until the end of the transaction, so that two processes that resume it take
     /// turns.
-    pub async fn replay_run(&mut self, id: &str) -> Result<Option<ReplayRun>, StoreError> {
+    pub async fn run_of(&mut self, id: &str) -> Result<Option<ReplayRun>, StoreError> {
         static ONE: Statement = Statement::new(
             "select id, actor, reason, selection, reapply, started_at, cursor_group, cursor_at, \
              cursor_id, asked, refused, finished_at from chapar.replay_runs where id = $1 for update",
         );
-        self.query(&ONE, vec![id.into()]).await?.first().map(run).transpose()
+        self.0.query(&ONE, vec![id.into()]).await?.first().map(run).transpose()
     }
 
     /// Stores the progress of a run.
-    pub async fn move_replay_run(&mut self, run: &ReplayRun) -> Result<(), StoreError> {
+    pub async fn move_run(&mut self, run: &ReplayRun) -> Result<(), StoreError> {
         static MOVE: Statement = Statement::new(
             "update chapar.replay_runs set cursor_group = $2, cursor_at = $3, cursor_id = $4, \
              asked = $5, refused = $6, finished_at = $7 where id = $1",
@@ -77,19 +77,19 @@ impl Conn<'_> {
             run.refused.into(),
             run.finished_at.into(),
         ];
-        self.run(&MOVE, args).await?;
+        self.0.run(&MOVE, args).await?;
         Ok(())
     }
 
     /// Of the letters of a run, how many wait for their consumer, how many were applied, and how
     /// many are open again.
-    pub async fn replay_run_outcome(&mut self, id: &str) -> Result<(i64, i64, i64), StoreError> {
+    pub async fn run_outcome(&mut self, id: &str) -> Result<(i64, i64, i64), StoreError> {
         static OUTCOME: Statement = Statement::new(
             "select count(*) filter (where status = 'replay'), \
              count(*) filter (where status = 'closed'), count(*) filter (where status = 'open') \
              from chapar.dead_letters where run = $1",
         );
-        let rows = self.query(&OUTCOME, vec![id.into()]).await?;
+        let rows = self.0.query(&OUTCOME, vec![id.into()]).await?;
         rows.first().map_or(Ok((0, 0, 0)), |row| Ok((row.get(0)?, row.get(1)?, row.get(2)?)))
     }
 }

@@ -8,10 +8,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use super::{DeadLetter, EditedLetter, letter, letters};
-use crate::conn::Conn;
 use crate::error::StoreError;
+use crate::outbox::to_json_pairs;
 use crate::statement::Statement;
 use crate::store::Backend;
+use crate::tables::Letters;
 use crate::value::Value;
 
 /// A filter on open dead letters. An unset field matches everything.
@@ -129,19 +130,16 @@ impl LetterFilter {
 }
 
 fn text(field: &Option<String>) -> Value {
-    field.as_deref().unwrap_or("").into()
+    field.clone().into()
 }
 
-impl Conn<'_> {
+impl Letters<'_> {
     /// The groups that match a filter, sorted.
-    pub async fn letter_groups_of(
-        &mut self,
-        filter: &LetterFilter,
-    ) -> Result<Vec<String>, StoreError> {
+    pub async fn groups_of(&mut self, filter: &LetterFilter) -> Result<Vec<String>, StoreError> {
         static GROUPS: Statement = Statement::new(
-            "select fingerprint from chapar.dead_letter_groups where ($1 = '' or fingerprint = $1) \
-             and ($2 = '' or consumer = $2) and ($3 = '' or topic = $3) and ($4 = '' or kind = $4) \
-             and ($5 = '' or lower(shape) like $5 escape '!') order by fingerprint",
+            "select fingerprint from chapar.dead_letter_groups where ($1::text is null or fingerprint = $1) \
+             and ($2::text is null or consumer = $2) and ($3::text is null or topic = $3) and ($4::text is null or kind = $4) \
+             and ($5::text is null or lower(shape) like $5 escape '!') order by fingerprint",
         );
         let error = filter.error.as_ref().map(|part| {
             let part = part.to_lowercase().replace('!', "!!");
@@ -155,6 +153,7 @@ impl Conn<'_> {
             text(&error),
         ];
         let mut groups: Vec<String> = self
+            .0
             .query(&GROUPS, args)
             .await?
             .iter()
@@ -167,7 +166,7 @@ impl Conn<'_> {
 
     /// The newest letters of a filter that failed before `before`, the last letter of the previous
     /// page.
-    pub async fn letters(
+    pub async fn page(
         &mut self,
         filter: &LetterFilter,
         before: Option<(Timestamp, String)>,
@@ -179,7 +178,7 @@ impl Conn<'_> {
             true => self.letter_ids(filter, before, limit).await?,
             false => filter.ids.clone(),
         };
-        self.query(&BY_ID, vec![ids.into()]).await?.iter().map(letter).collect()
+        self.0.query(&BY_ID, vec![ids.into()]).await?.iter().map(letter).collect()
     }
 
     async fn letter_ids(
@@ -196,21 +195,21 @@ impl Conn<'_> {
         static BY_TENANT: Statement = Statement::new(
             "select id from chapar.dead_letters where status <> 'closed' and last_failed_at >= $1 \
              and last_failed_at <= $2 and (last_failed_at, id) < ($2, $3) and tenant = $5 \
-             and (not $6 or fingerprint = any($7)) and ($8 = '' or class = $8) \
+             and (not $6 or fingerprint = any($7)) and ($8::text is null or class = $8) \
              order by last_failed_at desc, id desc limit $4",
         );
         // Each group contributes its newest letters, straight from the index.
         const BY_GROUP_POSTGRES: &str = "select p.id from unnest($5::text[]) g cross join lateral ( \
              select d.id, d.last_failed_at from chapar.dead_letters d where d.status <> 'closed' \
              and d.fingerprint = g and d.last_failed_at >= $1 and d.last_failed_at <= $2 \
-             and (d.last_failed_at, d.id) < ($2, $3) and ($6 = '' or d.class = $6) \
+             and (d.last_failed_at, d.id) < ($2, $3) and ($6::text is null or d.class = $6) \
              order by d.last_failed_at desc, d.id desc limit $4) p \
              order by p.last_failed_at desc, p.id desc limit $4";
         const BY_GROUP_SQLITE: &str = "select d.id from json_each($5) g \
              join chapar_dead_letters d on d.id in (select x.id from chapar_dead_letters x \
              where x.status <> 'closed' and x.fingerprint = g.value and x.last_failed_at >= $1 \
              and x.last_failed_at <= $2 and (x.last_failed_at, x.id) < ($2, $3) \
-             and ($6 = '' or x.class = $6) order by x.last_failed_at desc, x.id desc limit $4) \
+             and ($6::text is null or x.class = $6) order by x.last_failed_at desc, x.id desc limit $4) \
              order by d.last_failed_at desc, d.id desc limit $4";
         let (at, id) = match before {
             Some((at, id)) if at < filter.until() => (at, id),
@@ -219,41 +218,41 @@ impl Conn<'_> {
         };
         let mut args: Vec<Value> = vec![filter.since().into(), at.into(), id.into(), limit.into()];
         let rows = if filter.tenant.is_some() {
-            let groups = self.letter_groups_of(filter).await?;
+            let groups = self.groups_of(filter).await?;
             args.extend([text(&filter.tenant), filter.by_group().into(), groups.into()]);
             args.push(text(&filter.class));
-            self.query(&BY_TENANT, args).await?
+            self.0.query(&BY_TENANT, args).await?
         } else if filter.by_group() || filter.class.is_some() {
-            args.extend([self.letter_groups_of(filter).await?.into(), text(&filter.class)]);
-            let sql = match self.backend() {
+            args.extend([self.groups_of(filter).await?.into(), text(&filter.class)]);
+            let sql = match self.0.backend() {
                 Backend::Postgres => BY_GROUP_POSTGRES,
                 Backend::Sqlite => BY_GROUP_SQLITE,
             };
-            self.fetch(sql, args).await?
+            self.0.fetch(sql, args).await?
         } else {
-            self.query(&BY_TIME, args).await?
+            self.0.query(&BY_TIME, args).await?
         };
         rows.iter().map(|row| row.get(0)).collect()
     }
 
     /// The letters that were closed last, newest first.
-    pub async fn closed_letters(&mut self, limit: i64) -> Result<Vec<DeadLetter>, StoreError> {
+    pub async fn closed(&mut self, limit: i64) -> Result<Vec<DeadLetter>, StoreError> {
         static CLOSED: Statement = letters!(
             "where id in (select id from chapar.dead_letters where status = 'closed' \
              and closed_at is not null order by closed_at desc, id desc limit $1) \
              order by closed_at desc, id desc"
         );
-        self.query(&CLOSED, vec![limit.into()]).await?.iter().map(letter).collect()
+        self.0.query(&CLOSED, vec![limit.into()]).await?.iter().map(letter).collect()
     }
 
     /// A letter, open or closed.
-    pub async fn dead_letter(&mut self, id: &str) -> Result<Option<DeadLetter>, StoreError> {
+    pub async fn get(&mut self, id: &str) -> Result<Option<DeadLetter>, StoreError> {
         static ONE: Statement = letters!("where id = $1");
-        self.query(&ONE, vec![id.into()]).await?.first().map(letter).transpose()
+        self.0.query(&ONE, vec![id.into()]).await?.first().map(letter).transpose()
     }
 
     /// The largest groups, counted over the letters that match a filter.
-    pub async fn letter_groups(
+    pub async fn groups(
         &mut self,
         filter: &LetterFilter,
         limit: i64,
@@ -263,7 +262,7 @@ impl Conn<'_> {
              min(first_failed_at), max(last_failed_at), min(class), max(class), count(class), \
              count(*) filter (where fixed) from chapar.dead_letters \
              where status <> 'closed' and last_failed_at >= $1 and last_failed_at < $2 \
-             and ($3 = '' or tenant = $3) and ($4 = '' or class = $4) \
+             and ($3::text is null or tenant = $3) and ($4::text is null or class = $4) \
              and (not $5 or fingerprint = any($6)) group by fingerprint \
              order by count(*) desc, fingerprint limit $7",
         );
@@ -273,7 +272,7 @@ impl Conn<'_> {
              order by d.last_failed_at desc, d.id desc limit 1) \
              from chapar.dead_letter_groups g where fingerprint = any($1)",
         );
-        let groups = self.letter_groups_of(filter).await?;
+        let groups = self.groups_of(filter).await?;
         let args = vec![
             filter.since().into(),
             filter.until().into(),
@@ -283,9 +282,9 @@ impl Conn<'_> {
             groups.into(),
             limit.into(),
         ];
-        let counted = self.query(&COUNT, args).await?;
+        let counted = self.0.query(&COUNT, args).await?;
         let names = counted.iter().map(|row| row.get(0)).collect::<Result<Vec<String>, _>>()?;
-        let described = self.query(&DESCRIBE, vec![names.into()]).await?;
+        let described = self.0.query(&DESCRIBE, vec![names.into()]).await?;
         let mut found = Vec::with_capacity(counted.len());
         for row in &counted {
             let fingerprint: String = row.get(0)?;
@@ -318,7 +317,7 @@ impl Conn<'_> {
     }
 
     /// The letters that match a filter, counted by what decides on a replay.
-    pub async fn count_letters(
+    pub async fn count(
         &mut self,
         filter: &LetterFilter,
         remembered_since: Timestamp,
@@ -326,11 +325,11 @@ impl Conn<'_> {
         static COUNT: Statement = Statement::new(
             "select status, class, fixed, first_failed_at >= $1, count(*) from chapar.dead_letters \
              where status <> 'closed' and last_failed_at >= $2 and last_failed_at < $3 \
-             and ($4 = '' or tenant = $4) and ($5 = '' or class = $5) \
+             and ($4::text is null or tenant = $4) and ($5::text is null or class = $5) \
              and (not $6 or fingerprint = any($7)) and (not $8 or id = any($9)) \
              group by 1, 2, 3, 4 order by 1, 2, 3, 4",
         );
-        let groups = self.letter_groups_of(filter).await?;
+        let groups = self.groups_of(filter).await?;
         let args = vec![
             remembered_since.into(),
             filter.since().into(),
@@ -351,12 +350,12 @@ impl Conn<'_> {
                 letters: row.get(4)?,
             })
         };
-        self.query(&COUNT, args).await?.iter().map(count).collect()
+        self.0.query(&COUNT, args).await?.iter().map(count).collect()
     }
 
     /// The next open letters of a filter after a cursor, which is advanced; none at the end.
     /// `groups` are those of the filter.
-    pub async fn next_letters(
+    pub async fn next(
         &mut self,
         filter: &LetterFilter,
         groups: &[String],
@@ -366,7 +365,7 @@ impl Conn<'_> {
         static NEXT: Statement = Statement::new(
             "select id, last_failed_at from chapar.dead_letters where status <> 'closed' \
              and fingerprint = $1 and (last_failed_at, id) > ($2, $3) and last_failed_at >= $4 \
-             and last_failed_at < $5 and ($6 = '' or tenant = $6) and ($7 = '' or class = $7) \
+             and last_failed_at < $5 and ($6::text is null or tenant = $6) and ($7::text is null or class = $7) \
              order by last_failed_at, id limit $8",
         );
         static NAMED: Statement = Statement::new(
@@ -381,7 +380,7 @@ impl Conn<'_> {
             let slice: Vec<String> = ids[from..].iter().take(limit).cloned().collect();
             let Some(last) = slice.last() else { return Ok(slice) };
             cursor.id.clone_from(last);
-            let rows = self.query(&NAMED, vec![slice.into()]).await?;
+            let rows = self.0.query(&NAMED, vec![slice.into()]).await?;
             return rows.iter().map(|row| row.get(0)).collect();
         }
         let mut found = Vec::new();
@@ -399,7 +398,7 @@ impl Conn<'_> {
                 text(&filter.class),
                 ((limit - found.len()) as i64).into(),
             ];
-            for row in self.query(&NEXT, args).await? {
+            for row in self.0.query(&NEXT, args).await? {
                 (cursor.id, cursor.at) = (row.get(0)?, row.get(1)?);
                 found.push(cursor.id.clone());
             }
@@ -419,16 +418,16 @@ impl Conn<'_> {
         remembered_since: Option<Timestamp>,
     ) -> Result<u64, StoreError> {
         static ASK: Statement = Statement::new(
-            "update chapar.dead_letters set status = 'replay', run = $2 where id = any($1) \
+            "update chapar.dead_letters set status = 'replay', run = $2, tries = 0, retry_at = null where id = any($1) \
              and status = 'open' and (class is null or class = 'vendor_outage' \
              or (class in ('schema_drift', 'consumer_bug') and fixed)) and first_failed_at >= $3",
         );
         let since = remembered_since.unwrap_or(Timestamp::UNIX_EPOCH);
-        self.run(&ASK, vec![ids.into(), run.into(), since.into()]).await
+        self.0.run(&ASK, vec![ids.into(), run.into(), since.into()]).await
     }
 
     /// Classifies letters, with the recorded fix if there is one; returns how many.
-    pub async fn classify_letters(
+    pub async fn classify(
         &mut self,
         ids: Vec<String>,
         class: Option<&str>,
@@ -439,12 +438,13 @@ impl Conn<'_> {
              where id = any($1) and status = 'open'",
         );
         let args = vec![ids.into(), class.into(), fix.into(), fix.is_some().into()];
-        self.run(&CLASSIFY, args).await
+        self.0.run(&CLASSIFY, args).await
     }
 
-    /// Closes letters for good; their followers go on. With `erase` only the names of the events
-    /// are kept. Returns how many.
-    pub async fn give_up_letters(
+    /// Closes letters for good; their followers go on. Each is claimed in the inbox, so that no
+    /// copy of its event is applied afterwards. With `erase` only the names of the events are kept.
+    /// Returns how many; those that were applied meanwhile are not among them.
+    pub async fn give_up(
         &mut self,
         ids: Vec<String>,
         erase: bool,
@@ -453,24 +453,41 @@ impl Conn<'_> {
     ) -> Result<u64, StoreError> {
         static CLOSE: Statement = Statement::new(
             "update chapar.dead_letters set status = 'closed', outcome = $2, closed_by = $3, \
-             note = $4, closed_at = clock_timestamp() where id = any($1) and status <> 'closed'",
+             note = $4, closed_at = clock_timestamp(), deferred = $5 \
+             where id = any($1) and status <> 'closed' returning id",
+        );
+        static CLAIM: Statement = Statement::new(
+            "insert into chapar.inbox as i (consumer, event_id, tenant, topic, received_at, \
+             processed_at, result) select consumer, event_id, tenant, topic, clock_timestamp(), \
+             clock_timestamp(), outcome from chapar.dead_letters where id = any($1) \
+             order by event_id on conflict (consumer, event_id, tenant) do update \
+             set result = excluded.result where i.result = 'reapply'",
+        );
+        // A redelivery that was parked behind its own letter is a copy of the event as well.
+        static UNPARK: Statement = Statement::new(
+            "delete from chapar.parked where (consumer, event_id) in (select consumer, event_id \
+             from chapar.dead_letters where id = any($1))",
         );
         static ERASE: Statement = Statement::new(
             "update chapar.dead_letters set headers = '[]', body = $2, edited_headers = null, \
-             edited_body = null where id = any($1) and status = 'closed'",
+             edited_body = null where id = any($1)",
         );
         let outcome = if erase { "deleted" } else { "quarantined" };
-        let args = vec![ids.clone().into(), outcome.into(), actor.into(), note.into()];
-        let closed = self.run(&CLOSE, args).await?;
+        let args = vec![ids.into(), outcome.into(), actor.into(), note.into(), false.into()];
+        let rows = self.0.query(&CLOSE, args).await?;
+        let closed = rows.iter().map(|row| row.get(0)).collect::<Result<Vec<String>, _>>()?;
+        self.0.run(&CLAIM, vec![closed.clone().into()]).await?;
+        self.0.run(&UNPARK, vec![closed.clone().into()]).await?;
+        let count = closed.len() as u64;
         if erase {
-            self.run(&ERASE, vec![ids.into(), Vec::<u8>::new().into()]).await?;
+            self.0.run(&ERASE, vec![closed.into(), Vec::<u8>::new().into()]).await?;
         }
-        Ok(closed)
+        Ok(count)
     }
 
     /// Replaces the message that a letter delivers; the original is kept. A message that could not
     /// be decoded before gets its id and tenant. False if the letter is not open.
-    pub async fn edit_letter(
+    pub async fn edit(
         &mut self,
         id: &str,
         event_id: &str,
@@ -486,13 +503,13 @@ impl Conn<'_> {
             id.into(),
             event_id.into(),
             tenant.into(),
-            (&edited.headers).into(),
+            to_json_pairs(&edited.headers).into(),
             (&edited.body).into(),
             (&edited.by).into(),
             edited.at.into(),
             true.into(),
         ];
-        Ok(self.run(&EDIT, args).await? == 1)
+        Ok(self.0.run(&EDIT, args).await? == 1)
     }
 
     /// How many events are parked behind the open letters that match a filter.
@@ -501,10 +518,10 @@ impl Conn<'_> {
             "select count(*) from chapar.parked p where exists (select 1 from chapar.dead_letters d \
              where d.consumer = p.consumer and d.ordering_key = p.ordering_key \
              and d.status <> 'closed' and d.blocks_key and d.last_failed_at >= $1 \
-             and d.last_failed_at < $2 and ($3 = '' or d.tenant = $3) and ($4 = '' or d.class = $4) \
+             and d.last_failed_at < $2 and ($3::text is null or d.tenant = $3) and ($4::text is null or d.class = $4) \
              and (not $5 or d.fingerprint = any($6)) and (not $7 or d.id = any($8)))",
         );
-        let groups = self.letter_groups_of(filter).await?;
+        let groups = self.groups_of(filter).await?;
         let args = vec![
             filter.since().into(),
             filter.until().into(),
@@ -515,7 +532,7 @@ impl Conn<'_> {
             (!filter.ids.is_empty()).into(),
             filter.ids.clone().into(),
         ];
-        let rows = self.query(&COUNT, args).await?;
+        let rows = self.0.query(&COUNT, args).await?;
         rows.first().map_or(Ok(0), |row| row.get(0))
     }
 }

@@ -7,8 +7,10 @@ use sqlx::Row as _;
 use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
+use crate::store::Backend;
+use crate::tables::Inbox;
 
-impl Conn<'_> {
+impl Inbox<'_> {
     /// Claims intents for a consumer, given as idempotency key and event; returns the keys that
     /// were not claimed before. An uncommitted claim of another transaction is waited for.
     pub async fn take_intents(
@@ -31,7 +33,7 @@ impl Conn<'_> {
         // Sorted, so that two processes with overlapping batches lock in the same order.
         intents.sort_unstable();
         let mut claimed = HashSet::new();
-        if let Conn::Postgres(conn) = self {
+        if let Conn::Postgres(conn) = &mut self.0 {
             let (keys, ids): (Vec<&str>, Vec<&str>) = intents.into_iter().unzip();
             let query = sqlx::query(POSTGRES).bind(consumer).bind(tenant).bind(keys).bind(ids);
             for row in query.fetch_all(&mut **conn).await? {
@@ -40,7 +42,8 @@ impl Conn<'_> {
             return Ok(claimed);
         }
         let pairs = serde_json::to_string(&intents).unwrap_or_else(|_| "[]".to_owned());
-        for row in self.query(&SQLITE, vec![consumer.into(), tenant.into(), pairs.into()]).await? {
+        for row in self.0.query(&SQLITE, vec![consumer.into(), tenant.into(), pairs.into()]).await?
+        {
             claimed.insert(row.get(0)?);
         }
         Ok(claimed)
@@ -54,12 +57,19 @@ impl Conn<'_> {
         key: &str,
         response: &str,
     ) -> Result<bool, StoreError> {
-        static SET: Statement = Statement::new(
+        const POSTGRES: &str = "select chapar.respond($1::text, $2::text, $3::text, $4::text)";
+        static SQLITE: Statement = Statement::new(
             "update chapar.inbox_intents set response = $4 \
              where consumer = $1 and tenant = $2 and idempotency_key = $3",
         );
         let args = vec![consumer.into(), tenant.into(), key.into(), response.into()];
-        Ok(self.run(&SET, args).await? == 1)
+        match self.0.backend() {
+            Backend::Postgres => {
+                let rows = self.0.fetch(POSTGRES, args).await?;
+                rows.first().map_or(Ok(false), |row| row.get(0))
+            }
+            Backend::Sqlite => Ok(self.0.run(&SQLITE, args).await? == 1),
+        }
     }
 
     /// A consumer's response to an intent, if it has one.
@@ -73,7 +83,7 @@ impl Conn<'_> {
             "select response from chapar.inbox_intents \
              where consumer = $1 and tenant = $2 and idempotency_key = $3",
         );
-        let rows = self.query(&GET, vec![consumer.into(), tenant.into(), key.into()]).await?;
+        let rows = self.0.query(&GET, vec![consumer.into(), tenant.into(), key.into()]).await?;
         rows.first().map_or(Ok(None), |row| row.get(0))
     }
 }

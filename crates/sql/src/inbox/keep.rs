@@ -50,22 +50,23 @@ impl Store {
                 "delete from chapar.inbox_intents where ctid = any(array(select ctid from chapar.inbox_intents \
                  where created_at < clock_timestamp() - $1 * interval '1 microsecond' limit $2))",
                 "delete from chapar.dead_letters where id = any(array(select id from chapar.dead_letters \
-                 where status = 'closed' and exported_at is not null \
+                 where status = 'closed' and exported_at is not null and edited_body is null \
                  and closed_at < clock_timestamp() - $1 * interval '1 microsecond' limit $2))",
             ),
             Backend::Sqlite => (
-                "delete from chapar_inbox where (consumer, event_id) in (select consumer, event_id \
+                "delete from chapar_inbox where (consumer, event_id, tenant) in (select consumer, event_id, tenant \
                  from chapar_inbox where processed_at < cast(unixepoch('subsec') * 1000000 as integer) - $1 \
                  limit $2)",
                 "delete from chapar_inbox_intents where (consumer, tenant, idempotency_key) in ( \
                  select consumer, tenant, idempotency_key from chapar_inbox_intents \
                  where created_at < cast(unixepoch('subsec') * 1000000 as integer) - $1 limit $2)",
                 "delete from chapar_dead_letters where id in (select id from chapar_dead_letters \
-                 where status = 'closed' and exported_at is not null \
+                 where status = 'closed' and exported_at is not null and edited_body is null \
                  and closed_at < cast(unixepoch('subsec') * 1000000 as integer) - $1 limit $2)",
             ),
         };
-        // Open letters are never deleted; they wait for an operator.
+        // Open letters are never deleted; they wait for an operator. Nor are edited ones: a rebuilt
+        // read model needs the edit.
         self.forget(letters, DEAD_LETTERS).await?;
         Ok((self.forget(inbox, keep.inbox).await?, self.forget(intents, keep.responses).await?))
     }

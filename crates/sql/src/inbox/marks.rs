@@ -5,6 +5,7 @@ use jiff::Timestamp;
 use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
+use crate::tables::Inbox;
 
 /// How far a consumer has come with a key on one line.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -13,6 +14,16 @@ pub struct InboxMark {
     pub ordering_key: String,
     pub line: String,
     pub last_seq: i64,
+}
+
+/// A number on a line of a key.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[allow(missing_docs, reason = "the fields are those of the table")]
+pub struct MarkPlace {
+    pub tenant: String,
+    pub ordering_key: String,
+    pub line: String,
+    pub number: i64,
 }
 
 /// A hole: numbers of a line that were left out, from `low` to `high` inclusive.
@@ -34,7 +45,7 @@ pub struct InboxFloor {
     pub since: Timestamp,
 }
 
-impl Conn<'_> {
+impl Inbox<'_> {
     /// Records a number that a consumer received on a topic; only a lower one than before changes
     /// anything.
     pub async fn lower_floor(
@@ -50,7 +61,7 @@ impl Conn<'_> {
              set first_seq = excluded.first_seq, since = excluded.since \
              where f.first_seq > excluded.first_seq",
         );
-        self.run(&LOWER, vec![consumer.into(), topic.into(), seq.into(), now.into()]).await?;
+        self.0.run(&LOWER, vec![consumer.into(), topic.into(), seq.into(), now.into()]).await?;
         Ok(())
     }
 
@@ -59,7 +70,7 @@ impl Conn<'_> {
         static FLOORS: Statement = Statement::new(
             "select topic, first_seq, since from chapar.inbox_floors where consumer = $1",
         );
-        let rows = self.query(&FLOORS, vec![consumer.into()]).await?;
+        let rows = self.0.query(&FLOORS, vec![consumer.into()]).await?;
         let floor = |row: &crate::Row| {
             Ok(InboxFloor { topic: row.get(0)?, first_seq: row.get(1)?, since: row.get(2)? })
         };
@@ -67,7 +78,7 @@ impl Conn<'_> {
     }
 
     /// How far a consumer has come with some keys of a tenant.
-    pub async fn inbox_marks(
+    pub async fn marks(
         &mut self,
         consumer: &str,
         tenant: &str,
@@ -77,7 +88,7 @@ impl Conn<'_> {
             "select ordering_key, line, last_seq from chapar.inbox_marks \
              where consumer = $1 and tenant = $2 and ordering_key = any($3)",
         );
-        let rows = self.query(&MARKS, vec![consumer.into(), tenant.into(), keys.into()]).await?;
+        let rows = self.0.query(&MARKS, vec![consumer.into(), tenant.into(), keys.into()]).await?;
         let mark = |row: &crate::Row| {
             Ok(InboxMark { ordering_key: row.get(0)?, line: row.get(1)?, last_seq: row.get(2)? })
         };
@@ -106,7 +117,7 @@ impl Conn<'_> {
         if marks.is_empty() {
             return Ok(());
         }
-        if let Conn::Postgres(conn) = self {
+        if let Conn::Postgres(conn) = &mut self.0 {
             let keys: Vec<&str> = marks.iter().map(|mark| mark.ordering_key.as_str()).collect();
             let lines: Vec<&str> = marks.iter().map(|mark| mark.line.as_str()).collect();
             let seqs: Vec<i64> = marks.iter().map(|mark| mark.last_seq).collect();
@@ -116,12 +127,57 @@ impl Conn<'_> {
         }
         let rows = marks.iter().map(|mark| (&mark.ordering_key, &mark.line, mark.last_seq));
         let rows = serde_json::to_string(&rows.collect::<Vec<_>>()).unwrap_or_default();
-        self.execute(SQLITE, vec![consumer.into(), tenant.into(), rows.into()]).await?;
+        self.0.execute(SQLITE, vec![consumer.into(), tenant.into(), rows.into()]).await?;
+        Ok(())
+    }
+
+    /// Whether a consumer has marks.
+    pub async fn has_marks(&mut self, consumer: &str) -> Result<bool, StoreError> {
+        static ANY: Statement =
+            Statement::new("select 1 from chapar.inbox_marks where consumer = $1 limit 1");
+        Ok(!self.0.query(&ANY, vec![consumer.into()]).await?.is_empty())
+    }
+
+    /// Moves marks back to before these places, because their events are applied again.
+    pub async fn rewind(
+        &mut self,
+        consumer: &str,
+        mut places: Vec<MarkPlace>,
+    ) -> Result<(), StoreError> {
+        const POSTGRES: &str = "update chapar.inbox_marks m set last_seq = e.seq - 1 \
+             from unnest($2::text[], $3::text[], $4::text[], $5::bigint[]) as e(tenant, key, line, seq) \
+             where m.consumer = $1 and m.ordering_key = e.key and m.tenant = e.tenant \
+             and m.line = e.line and m.last_seq >= e.seq";
+        const SQLITE: &str = "update chapar_inbox_marks as m set last_seq = (e.value ->> 3) - 1 \
+             from json_each($2) e where m.consumer = $1 and m.ordering_key = e.value ->> 1 \
+             and m.tenant = e.value ->> 0 and m.line = e.value ->> 2 and m.last_seq >= e.value ->> 3";
+        // Ascending, so that the lowest number of each line is the one that stays.
+        places.sort_unstable();
+        places.dedup_by(|a, b| {
+            (&a.tenant, &a.ordering_key, &a.line) == (&b.tenant, &b.ordering_key, &b.line)
+        });
+        if places.is_empty() {
+            return Ok(());
+        }
+        if let Conn::Postgres(conn) = &mut self.0 {
+            let texts = |text: fn(&MarkPlace) -> &str| places.iter().map(text).collect::<Vec<_>>();
+            let query = sqlx::query(POSTGRES)
+                .bind(consumer)
+                .bind(texts(|place| &place.tenant))
+                .bind(texts(|place| &place.ordering_key))
+                .bind(texts(|place| &place.line))
+                .bind(places.iter().map(|place| place.number).collect::<Vec<i64>>());
+            query.execute(&mut **conn).await?;
+            return Ok(());
+        }
+        let rows = places.iter().map(|at| (&at.tenant, &at.ordering_key, &at.line, at.number));
+        let rows = serde_json::to_string(&rows.collect::<Vec<_>>()).unwrap_or_default();
+        self.0.execute(SQLITE, vec![consumer.into(), rows.into()]).await?;
         Ok(())
     }
 
     /// The holes of some keys of a tenant.
-    pub async fn inbox_holes(
+    pub async fn holes(
         &mut self,
         consumer: &str,
         tenant: &str,
@@ -131,7 +187,7 @@ impl Conn<'_> {
             "select ordering_key, line, low, high from chapar.inbox_holes \
              where consumer = $1 and tenant = $2 and ordering_key = any($3) order by line, low",
         );
-        let rows = self.query(&HOLES, vec![consumer.into(), tenant.into(), keys.into()]).await?;
+        let rows = self.0.query(&HOLES, vec![consumer.into(), tenant.into(), keys.into()]).await?;
         let hole = |row: &crate::Row| {
             Ok(InboxHole {
                 ordering_key: row.get(0)?,
@@ -162,7 +218,7 @@ impl Conn<'_> {
             hole.low.into(),
             hole.high.into(),
         ];
-        self.run(&DIG, args).await?;
+        self.0.run(&DIG, args).await?;
         Ok(())
     }
 
@@ -180,7 +236,7 @@ impl Conn<'_> {
              and line = $4 and low <= $5 and high >= $5 returning low, high",
         );
         let args = vec![consumer.into(), tenant.into(), key.into(), line.into(), number.into()];
-        for row in self.query(&TAKE, args).await? {
+        for row in self.0.query(&TAKE, args).await? {
             let (low, high): (i64, i64) = (row.get(0)?, row.get(1)?);
             for (low, high) in [(low, number - 1), (number + 1, high)] {
                 if low <= high {

@@ -6,15 +6,17 @@
 //! process that is frozen in the middle of its turn must not block the others. Leases go by the
 //! clock of the database.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chapar_core::machine::flight::Flight;
 use chapar_core::machine::ownership::{Claim, LeaseState, Reads, Roster, Standing};
 
 use super::subscription::{Owned, SqlSubscription, State};
+use super::topics;
 use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
+use crate::tables::Tables;
 use crate::value::Value;
 
 impl SqlSubscription {
@@ -28,6 +30,7 @@ impl SqlSubscription {
         }
         let mut tx = self.transport.store.begin_engine().await?;
         let mut conn = tx.conn();
+        topics::subscribe(&mut conn, &self.spec).await?;
         self.renew(&mut conn).await?;
         let roster = self.roster(&mut conn).await?;
         let plan = member.plan(&roster, |owned| owned.flight.in_flight());
@@ -71,37 +74,65 @@ impl SqlSubscription {
     /// in a new epoch, since the process may have been frozen.
     async fn renew(&self, conn: &mut Conn<'_>) -> Result<(), StoreError> {
         static JOIN: Statement = Statement::new(
-            "insert into chapar.members (subscription, owner, expires_at) \
-             values ($1, $2, clock_timestamp() + $3 * interval '1 microsecond') \
-             on conflict (subscription, owner) do update set expires_at = excluded.expires_at",
+            "insert into chapar.members (subscription, owner, expires_at, topics) \
+             values ($1, $2, clock_timestamp() + $3 * interval '1 microsecond', $4) \
+             on conflict (subscription, owner) do update \
+             set expires_at = excluded.expires_at, topics = excluded.topics",
         );
         static RENEW: Statement = Statement::new(
             "update chapar.cursors set expires_at = clock_timestamp() + $3 * interval '1 microsecond' \
              where subscription = $1 and owner = $2 and expires_at > clock_timestamp()",
         );
-        conn.run(&JOIN, self.terms()).await?;
+        let topics = serde_json::to_string(&self.spec.topics).unwrap_or_default();
+        let mut terms = self.terms();
+        terms.push(topics.into());
+        conn.run(&JOIN, terms).await?;
         conn.run(&RENEW, self.terms()).await?;
         Ok(())
     }
 
     async fn roster(&self, conn: &mut Conn<'_>) -> Result<Roster<u32>, StoreError> {
         static MEMBERS: Statement = Statement::new(
-            "select owner, case when expires_at > clock_timestamp() then 1 else 0 end \
+            "select owner, case when expires_at > clock_timestamp() then 1 else 0 end, topics \
              from chapar.members where subscription = $1",
         );
         static CURSORS: Statement = Statement::new(
             "select log_partition, case when expires_at > clock_timestamp() then owner end, epoch \
              from chapar.cursors where subscription = $1",
         );
-        let mut roster = Roster::default();
-        for row in conn.query(&MEMBERS, vec![(&self.spec.name).into()]).await? {
+        let name = &self.spec.name;
+        let mut members = Vec::new();
+        for row in conn.query(&MEMBERS, vec![name.into()]).await? {
             let lease = match row.get::<i64>(1)? {
                 0 => LeaseState::Expired,
                 _ => LeaseState::Valid,
             };
-            // The topics of a subscription are those of the process that joined last, so every
-            // member reads every partition.
-            roster.members.insert(row.get(0)?, Standing { lease, reads: Reads::All });
+            let topics: BTreeSet<String> =
+                serde_json::from_str(&row.get::<String>(2)?).unwrap_or_default();
+            members.push((row.get::<String>(0)?, lease, topics));
+        }
+        let read = topics::read(conn, name).await?;
+        let living = || members.iter().filter(|(_, lease, _)| *lease == LeaseState::Valid);
+        let unread: Vec<String> = read
+            .iter()
+            .filter(|topic| !living().any(|(_, _, topics)| topics.contains(*topic)))
+            .cloned()
+            .collect();
+        if !unread.is_empty() {
+            topics::drop_unread(conn, name, unread.clone()).await?;
+        }
+        // Every partition has messages of every topic.
+        let reads_all = |topics: &BTreeSet<String>| {
+            read.iter().all(|t| topics.contains(t) || unread.contains(t))
+        };
+        let complete = living().any(|(_, _, topics)| reads_all(topics));
+        let mut roster = Roster::default();
+        for (owner, lease, topics) in members {
+            let reads = match !complete || reads_all(&topics) {
+                true => Reads::All,
+                false => Reads::Only(BTreeSet::new()),
+            };
+            roster.members.insert(owner, Standing { lease, reads });
         }
         for row in conn.query(&CURSORS, vec![(&self.spec.name).into()]).await? {
             let claim = Claim { owner: row.get(1)?, epoch: row.get::<i64>(2)? as u64 };

@@ -10,7 +10,9 @@ mod plan;
 mod publish;
 mod reader;
 mod subscription;
+mod topics;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -26,6 +28,7 @@ use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
 use crate::store::Store;
+use crate::tables::Tables;
 use crate::value::Row;
 
 /// A transport in a store.
@@ -72,27 +75,14 @@ impl Transport for SqlTransport {
         Box::pin(async move {
             let mut tx = self.store.begin_engine().await.map_err(unavailable)?;
             for spec in subscriptions {
-                subscribe(&mut tx.conn(), spec).await.map_err(unavailable)?;
+                topics::subscribe(&mut tx.conn(), spec).await.map_err(unavailable)?;
             }
             tx.commit().await.map_err(unavailable)
         })
     }
 
     fn publish(&self, batch: Vec<Outgoing>) -> BoxFuture<'_, Vec<Result<Receipt, TransportError>>> {
-        Box::pin(async move {
-            // One transaction for the batch: either every message is durable, or none.
-            match self.publish_all(&batch).await {
-                Ok(receipts) => receipts.into_iter().map(Ok).collect(),
-                Err(error) => {
-                    let text = error.to_string();
-                    let fail = |_| match error.is_retryable() {
-                        true => Err(TransportError::Unavailable(text.clone())),
-                        false => Err(TransportError::Refused(text.clone())),
-                    };
-                    batch.iter().map(fail).collect()
-                }
-            }
-        })
+        Box::pin(self.publish_or_divide(batch))
     }
 
     fn subscribe<'a>(
@@ -147,6 +137,48 @@ impl Transport for SqlTransport {
 }
 
 impl SqlTransport {
+    /// Publishes a batch in one transaction. If the database refuses the data, the batch is divided
+    /// until the message that it refuses is alone; later messages of its key wait.
+    async fn publish_or_divide(
+        &self,
+        batch: Vec<Outgoing>,
+    ) -> Vec<Result<Receipt, TransportError>> {
+        let mut answers: Vec<Result<Receipt, TransportError>> = Vec::with_capacity(batch.len());
+        let mut failed: HashSet<&str> = HashSet::new();
+        let mut parts = vec![batch.as_slice()];
+        while let Some(part) = parts.pop() {
+            let behind =
+                |message: &Outgoing| message.key.as_deref().is_some_and(|key| failed.contains(key));
+            let error = if part.iter().any(behind) {
+                None
+            } else {
+                match self.publish_all(part).await {
+                    Ok(receipts) => {
+                        answers.extend(receipts.into_iter().map(Ok));
+                        continue;
+                    }
+                    Err(error) => Some(error),
+                }
+            };
+            if part.len() > 1 && error.as_ref().is_none_or(StoreError::is_of_data) {
+                let (first, second) = part.split_at(part.len() / 2);
+                parts.extend([second, first]);
+                continue;
+            }
+            failed.extend(part.iter().filter_map(|message| message.key.as_deref()));
+            let refused = error.as_ref().is_some_and(StoreError::is_of_data);
+            let text = error.map_or_else(
+                || "an earlier message of its key was not published".to_owned(),
+                |error| error.to_string(),
+            );
+            answers.extend(part.iter().map(|_| match refused {
+                true => Err(TransportError::Refused(text.clone())),
+                false => Err(TransportError::Unavailable(text.clone())),
+            }));
+        }
+        answers
+    }
+
     async fn publish_all(&self, batch: &[Outgoing]) -> Result<Vec<Receipt>, StoreError> {
         let mut tx = self.store.begin_engine().await?;
         let receipts = publish(&mut tx.conn(), batch).await?;
@@ -158,27 +190,6 @@ impl SqlTransport {
 
 fn unavailable(error: StoreError) -> TransportError {
     TransportError::Unavailable(error.to_string())
-}
-
-async fn subscribe(conn: &mut Conn<'_>, spec: &SubscriptionSpec) -> Result<(), StoreError> {
-    static TOPIC: Statement = Statement::new(
-        "insert into chapar.subscriptions (subscription, topic) values ($1, $2) on conflict do nothing",
-    );
-    static OTHERS: Statement = Statement::new(
-        "delete from chapar.subscriptions where subscription = $1 and not (topic = any($2))",
-    );
-    // A new subscription starts with the first retained message, so that one that is created
-    // late misses nothing.
-    static CURSORS: Statement = Statement::new(
-        "insert into chapar.cursors (subscription, log_partition, acked_offset) \
-         select $1, log_partition, 0 from chapar.log_heads where true on conflict do nothing",
-    );
-    for topic in &spec.topics {
-        conn.run(&TOPIC, vec![(&spec.name).into(), topic.into()]).await?;
-    }
-    conn.run(&OTHERS, vec![(&spec.name).into(), spec.topics.clone().into()]).await?;
-    conn.run(&CURSORS, vec![(&spec.name).into()]).await?;
-    Ok(())
 }
 
 async fn seek(conn: &mut Conn<'_>, subscription: &str, to: SeekTo) -> Result<(), StoreError> {

@@ -7,6 +7,7 @@ use chapar_core::port::{Action, Difference, Topology, TransportError};
 use super::{SqlTransport, unavailable};
 use crate::error::StoreError;
 use crate::statement::Statement;
+use crate::tables::Tables;
 
 impl SqlTransport {
     pub(super) async fn differences(
@@ -55,12 +56,14 @@ impl SqlTransport {
             Statement::new("delete from chapar.cursors where subscription = $1");
         static TOPICS: Statement =
             Statement::new("delete from chapar.subscriptions where subscription = $1");
+        static DROPPED: Statement =
+            Statement::new("delete from chapar.dropped_topics where subscription = $1");
         let mut tx = self.store.begin_engine().await?;
         let mut conn = tx.conn();
         let rows = conn.query(&LIVING, vec![subscription.into()]).await?;
         let living: i64 = rows.first().map(|row| row.get(0)).transpose()?.unwrap_or(0);
         if living == 0 {
-            for delete in [&MEMBERS, &CURSORS, &TOPICS] {
+            for delete in [&MEMBERS, &CURSORS, &TOPICS, &DROPPED] {
                 conn.run(delete, vec![subscription.into()]).await?;
             }
         }

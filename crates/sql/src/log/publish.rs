@@ -24,7 +24,7 @@ pub(super) async fn publish(
          order by log_partition for update",
     );
     static KNOWN: Statement = Statement::new(
-        "select event_id, log_partition, log_offset from chapar.log where event_id = any($1)",
+        "select event_id, tenant, log_partition, log_offset from chapar.log where event_id = any($1)",
     );
     static MOVE: Statement =
         Statement::new("update chapar.log_heads set next_offset = $2 where log_partition = $1");
@@ -42,14 +42,16 @@ pub(super) async fn publish(
         heads.insert(head.partition, head.offset);
     }
     let ids = batch.iter().map(|message| message.id.to_string()).collect::<Vec<_>>();
-    let mut known: HashMap<String, Position> = HashMap::new();
+    // By id and tenant: producers choose ids.
+    let mut known: HashMap<(String, String), Position> = HashMap::new();
     for row in conn.query(&KNOWN, vec![ids.clone().into()]).await? {
-        known.insert(row.get(0)?, position(&row, 1)?);
+        known.insert((row.get(0)?, row.get(1)?), position(&row, 2)?);
     }
     let mut receipts = Vec::with_capacity(batch.len());
     let mut fresh = Vec::new();
     for (message, id) in batch.iter().zip(ids) {
-        if let Some(position) = known.get(&id) {
+        let named = (id.clone(), message.tenant.clone());
+        if let Some(position) = known.get(&named) {
             receipts.push(Receipt { position: *position, duplicate: true });
             continue;
         }
@@ -57,7 +59,7 @@ pub(super) async fn publish(
         let head = heads.get_mut(&partition).expect("every touched partition is locked");
         let position = Position { partition, offset: *head };
         *head += 1;
-        known.insert(id.clone(), position);
+        known.insert(named, position);
         fresh.push((id, message, position));
         receipts.push(Receipt { position, duplicate: false });
     }

@@ -11,6 +11,7 @@ use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
 use crate::store::Store;
+use crate::tables::Tables;
 use crate::value::Row;
 
 /// Reads the partitions of the log.
@@ -31,13 +32,13 @@ impl LogReader {
         from: ReadFrom,
     ) -> Result<Self, StoreError> {
         let mut tx = store.begin_read().await?;
-        let heads = tx.conn().log_heads().await?;
+        let heads = tx.cursors().heads().await?;
         let mut next = BTreeMap::new();
         for (&partition, &head) in &heads {
             let first = match &from {
                 ReadFrom::Beginning => 1,
                 ReadFrom::End => head,
-                ReadFrom::Time(at) => tx.conn().log_offset_at(partition, *at).await?,
+                ReadFrom::Time(at) => tx.cursors().offset_at(partition, *at).await?,
                 ReadFrom::Behind(offsets) => {
                     offsets.get(&partition).map_or(1, |offset| *offset as i64 + 1)
                 }
@@ -51,7 +52,7 @@ impl LogReader {
     async fn poll(&mut self, max: usize) -> Result<Vec<Kept>, StoreError> {
         let mut tx = self.store.begin_read().await?;
         let mut conn = tx.conn();
-        let mut heads: Vec<(u32, i64)> = conn.log_heads().await?.into_iter().collect();
+        let mut heads: Vec<(u32, i64)> = conn.cursors().heads().await?.into_iter().collect();
         // Start with another partition each time, so that a busy one does not starve the rest.
         self.turn = self.turn.wrapping_add(1);
         let first = self.turn % heads.len().max(1);

@@ -17,6 +17,7 @@ use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::outbox::from_json_pairs;
 use crate::statement::Statement;
+use crate::tables::Tables;
 use crate::value::Row;
 
 /// One process's part of a subscription.

@@ -187,6 +187,11 @@ impl At {
         self.after.max(self.seen_top)
     }
 
+    /// The highest transaction id that this position knows of.
+    pub(super) fn last_xid(&self) -> u64 {
+        self.window.as_ref().map_or(self.seen_xid, |window| window.upto_xid.max(self.seen_xid))
+    }
+
     pub(super) fn to_cursor(&self) -> Cursor {
         Cursor(serde_json::to_string(self).unwrap_or_default())
     }

@@ -5,7 +5,9 @@ use std::time::Duration;
 use crate::error::StoreError;
 use crate::inbox;
 use crate::outbox::micros;
+use crate::statement::Statement;
 use crate::store::{Backend, Store};
+use crate::tables::Tables;
 
 /// The retention of what is done.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -24,6 +26,8 @@ pub struct Keep {
 }
 
 const HOUR: Duration = Duration::from_secs(3600);
+/// Notes deleted per transaction.
+const AT_ONCE: i64 = 5000;
 
 impl Default for Keep {
     fn default() -> Self {
@@ -50,6 +54,10 @@ pub struct Kept {
     pub inbox: i64,
     /// Intents that were deleted from inboxes.
     pub responses: i64,
+    /// Notes that were deleted: about rows that are gone, and on how far the relays were.
+    pub notes: i64,
+    /// Parked keys that had no first row, and have one again.
+    pub repaired: i64,
 }
 
 impl Keep {
@@ -89,7 +97,93 @@ impl Store {
             Backend::Sqlite => self.keep_sqlite(keep).await?,
         };
         (kept.inbox, kept.responses) = self.keep_inbox(keep).await?;
+        kept.notes = self.keep_notes(keep).await?;
+        kept.repaired = self.repair_parked().await?;
         Ok(kept)
+    }
+
+    /// Deletes what is noted about rows of the outbox that are gone, because the partitions that
+    /// held them were dropped. As long as a row is there it can be published again, and its notes
+    /// say whether and with which stamp.
+    async fn keep_notes(&self, keep: &Keep) -> Result<i64, StoreError> {
+        static OLDEST: Statement = Statement::new(
+            "select min(o.seq) from (select min(seq) as seq from chapar.outbox \
+             union all select min(seq) from chapar.outbox_held) o",
+        );
+        static UNPARKED: Statement = Statement::new(
+            "delete from chapar.outbox_unparked where seq in (select seq \
+             from chapar.outbox_unparked where seq < $1 order by seq limit $2)",
+        );
+        // Without a note the relays begin with the oldest row, which is above the floor.
+        static RELAYED: Statement = Statement::new(
+            "delete from chapar.relayed where at in (select at from chapar.relayed \
+             where floor < $1 order by at limit $2)",
+        );
+        // The last mark below the oldest row is in the stamps of the rows after it.
+        static MARKS: Statement = Statement::new(
+            "delete from chapar.earlier_marks where (ordering_key, topic, seq) in ( \
+             select e.ordering_key, e.topic, e.seq from chapar.earlier_marks e \
+             where e.seq < $1 and (exists (select 1 from chapar.earlier_marks l \
+                     where l.ordering_key = e.ordering_key and l.topic = e.topic \
+                     and l.seq > e.seq and l.seq < $1) \
+                 or exists (select 1 from chapar.key_marks m \
+                     where m.ordering_key = e.ordering_key and m.topic = e.topic \
+                     and m.seq < $1)) limit $2)",
+        );
+        let mut notes = self.thin_out_relayed(keep).await?;
+        let mut tx = self.begin_relay().await?;
+        let rows = tx.conn().query(&OLDEST, vec![]).await?;
+        tx.commit().await?;
+        let oldest: Option<i64> = rows.first().map_or(Ok(None), |row| row.get(0))?;
+        // Looking for marks reads all of them, and most of the time no row has gone.
+        let Some(oldest) = oldest.filter(|oldest| self.is_unswept(*oldest)) else {
+            return Ok(notes);
+        };
+        for delete in [&UNPARKED, &RELAYED, &MARKS] {
+            loop {
+                let mut tx = self.begin_relay().await?;
+                let gone = tx.conn().run(delete, vec![oldest.into(), AT_ONCE.into()]).await?;
+                tx.commit().await?;
+                notes += gone as i64;
+                if (gone as i64) < AT_ONCE {
+                    break;
+                }
+            }
+        }
+        self.set_swept(oldest);
+        Ok(notes)
+    }
+
+    /// Of what is noted every minute on how far the relays are, one note a day is enough for a
+    /// request to publish again what is older than `published`: it covers a day more.
+    async fn thin_out_relayed(&self, keep: &Keep) -> Result<i64, StoreError> {
+        const POSTGRES: &str = "delete from chapar.relayed r \
+             where r.at < clock_timestamp() - $1 * interval '1 microsecond' \
+             and exists (select from chapar.relayed b where b.at < r.at \
+                 and b.at >= date_trunc('day', r.at, 'UTC'))";
+        const SQLITE: &str = "delete from chapar_relayed as r \
+             where r.at < cast(unixepoch('subsec') * 1000000 as integer) - $1 \
+             and exists (select 1 from chapar_relayed b where b.at < r.at \
+                 and b.at >= r.at - r.at % 86400000000)";
+        let sql = if self.backend() == Backend::Postgres { POSTGRES } else { SQLITE };
+        let mut tx = self.begin_relay().await?;
+        let gone = tx.execute(sql, vec![micros(keep.published).into()]).await?;
+        tx.commit().await?;
+        Ok(gone as i64)
+    }
+
+    /// Makes the first parked row of a key its head where none is. No transaction of ours leaves a
+    /// key like that; rows that were changed by hand, or by an earlier version, would wait for ever.
+    async fn repair_parked(&self) -> Result<i64, StoreError> {
+        static HEADLESS: Statement = Statement::new(
+            "update chapar.outbox_parked set head = true where seq in (select min(p.seq) \
+             from chapar.outbox_parked p where p.ordering_key is not null group by p.ordering_key \
+             having max(case when p.head then 1 else 0 end) = 0)",
+        );
+        let mut tx = self.begin_relay().await?;
+        let repaired = tx.conn().run(&HEADLESS, vec![]).await?;
+        tx.commit().await?;
+        Ok(repaired as i64)
     }
 
     async fn keep_postgres(&self, keep: &Keep) -> Result<Kept, StoreError> {

@@ -18,6 +18,7 @@ pub(super) async fn lease(
     owner: &str,
     epoch: Option<i64>,
     ttl: Duration,
+    life: u32,
 ) -> Result<Lease, StoreError> {
     static JOIN: Statement = Statement::new(
         "insert into chapar.relays (owner, expires_at) \
@@ -70,7 +71,7 @@ pub(super) async fn lease(
     forget_tracks(conn).await?;
     let mut tracks = tracks(conn, epoch).await?;
     republish::start_and_drop(conn, &mut tracks).await?;
-    Ok(Lease { epoch, tracks })
+    Ok(Lease { epoch, tracks, life })
 }
 
 pub(super) async fn renew(

@@ -3,9 +3,11 @@
 mod cursor;
 mod keep;
 mod lease;
+mod life;
 mod marks;
 mod parked;
 mod read;
+mod rebase;
 mod republish;
 mod requests;
 mod triage;
@@ -21,13 +23,15 @@ use chapar_core::port::{
 };
 
 pub use keep::{Keep, Kept};
+pub use rebase::Rebased;
 pub use requests::RepublishRequest;
-pub use triage::{ParkedRow, RelayCard};
+pub use triage::{ParkedRow, QuarantineFilter, RelayCard};
 
 use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
-use crate::store::Store;
+use crate::store::{Backend, Store};
+use crate::tables::Tables;
 
 /// The outbox of a store, as the relay sees it.
 #[derive(Debug, Clone)]
@@ -35,12 +39,14 @@ pub struct SqlOutbox {
     store: Store,
     /// The version of each track's checkpoint in the table, which the next one replaces.
     written: Arc<Mutex<HashMap<i64, i64>>>,
+    /// The life of the store in which the lease was taken.
+    life: Arc<Mutex<String>>,
 }
 
 impl SqlOutbox {
     /// The outbox of this store.
     pub fn new(store: Store) -> Self {
-        SqlOutbox { store, written: Arc::default() }
+        SqlOutbox { store, written: Arc::default(), life: Arc::default() }
     }
 
     /// Gives up a call whose connection does not answer, and opens new connections.
@@ -58,6 +64,51 @@ impl SqlOutbox {
     }
 }
 
+impl SqlOutbox {
+    async fn write_checkpoint(
+        &self,
+        epoch: i64,
+        checkpoint: &Checkpoint,
+        row_by_row: bool,
+    ) -> Result<(), OutboxError> {
+        let mut tx = self.store.begin_relay().await.map_err(store)?;
+        self.guard(&mut tx.conn(), epoch).await?;
+        let written = lock(&self.written).clone();
+        for track in &checkpoint.tracks {
+            write_track(&mut tx.conn(), track, written.get(&track.id).copied())
+                .await
+                .map_err(store)?;
+        }
+        let conn = &mut tx.conn();
+        match row_by_row {
+            true => parked::park_row_by_row(conn, &checkpoint.parks).await.map_err(store)?,
+            false => parked::park(conn, &checkpoint.parks).await.map_err(store)?,
+        }
+        republish::count(&mut tx.conn(), &checkpoint.republished).await.map_err(store)?;
+        tx.commit().await.map_err(store)?;
+        let versions = checkpoint.tracks.iter().map(|track| (track.id, track.version));
+        *lock(&self.written) = versions.collect();
+        Ok(())
+    }
+
+    /// Checks the epoch and the life of the store, and locks the epoch until commit: a relay that
+    /// removes an expired one deletes this row, so it either waits for this transaction or has
+    /// left nothing to find.
+    async fn guard(&self, conn: &mut Conn<'_>, epoch: i64) -> Result<(), OutboxError> {
+        const POSTGRES: &str = "select epoch from chapar.relays where epoch = $1 \
+             and exists (select from chapar.life where id = $2) for update";
+        const SQLITE: &str = "select epoch from chapar_relays where epoch = $1";
+        let rows = match conn.backend() {
+            Backend::Postgres => {
+                let life = lock(&self.life).clone();
+                conn.fetch(POSTGRES, vec![epoch.into(), life.into()]).await
+            }
+            Backend::Sqlite => conn.fetch(SQLITE, vec![epoch.into()]).await,
+        };
+        if rows.map_err(store)?.is_empty() { Err(LeaseLost { epoch }.into()) } else { Ok(()) }
+    }
+}
+
 /// The timeout of a call.
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -70,8 +121,12 @@ impl Outbox for SqlOutbox {
     ) -> BoxFuture<'a, Result<Lease, OutboxError>> {
         Box::pin(self.within(async move {
             let mut tx = self.store.begin_relay().await.map_err(store)?;
-            let lease = lease::lease(&mut tx.conn(), owner, epoch, ttl).await.map_err(store)?;
+            let life = life::enter(&mut tx.conn()).await.map_err(store)?;
+            let lease = lease::lease(&mut tx.conn(), owner, epoch, ttl, life.number)
+                .await
+                .map_err(store)?;
             tx.commit().await.map_err(store)?;
+            *lock(&self.life) = life.id;
             let versions = lease.tracks.iter().map(|track| (track.id, track.version));
             *lock(&self.written) = versions.collect();
             Ok(lease)
@@ -81,6 +136,8 @@ impl Outbox for SqlOutbox {
     fn renew(&self, epoch: i64, ttl: Duration) -> BoxFuture<'_, Result<Renewed, OutboxError>> {
         Box::pin(self.within(async move {
             let mut tx = self.store.begin_relay().await.map_err(store)?;
+            let life = lock(&self.life).clone();
+            life::check(&mut tx.conn(), &life).await.map_err(|error| named(error, epoch))?;
             let renewed = lease::renew(&mut tx.conn(), epoch, ttl).await.map_err(store)?;
             tx.commit().await.map_err(store)?;
             renewed.ok_or(LeaseLost { epoch }.into())
@@ -97,12 +154,15 @@ impl Outbox for SqlOutbox {
 
     fn read<'a>(
         &'a self,
+        epoch: i64,
         tracks: &'a [Track],
         limit: usize,
     ) -> BoxFuture<'a, Result<Chunk, OutboxError>> {
-        Box::pin(
-            self.within(async move { read::read(&self.store, tracks, limit).await.map_err(store) }),
-        )
+        Box::pin(self.within(async move {
+            let life = lock(&self.life).clone();
+            let read = read::read(&self.store, &life, tracks, limit).await;
+            read.map_err(|error| named(error, epoch))
+        }))
     }
 
     fn checkpoint<'a>(
@@ -111,20 +171,13 @@ impl Outbox for SqlOutbox {
         checkpoint: &'a Checkpoint,
     ) -> BoxFuture<'a, Result<(), OutboxError>> {
         Box::pin(self.within(async move {
-            let mut tx = self.store.begin_relay().await.map_err(store)?;
-            guard(&mut tx.conn(), epoch).await?;
-            let written = lock(&self.written).clone();
-            for track in &checkpoint.tracks {
-                write_track(&mut tx.conn(), track, written.get(&track.id).copied())
-                    .await
-                    .map_err(store)?;
+            match self.write_checkpoint(epoch, checkpoint, false).await {
+                // Some text in it cannot be stored. One such row must not stop all others.
+                Err(OutboxError::Store(error)) if is_of_data(error.as_ref()) => {
+                    self.write_checkpoint(epoch, checkpoint, true).await
+                }
+                written => written,
             }
-            parked::park(&mut tx.conn(), &checkpoint.parks).await.map_err(store)?;
-            republish::count(&mut tx.conn(), &checkpoint.republished).await.map_err(store)?;
-            tx.commit().await.map_err(store)?;
-            let versions = checkpoint.tracks.iter().map(|track| (track.id, track.version));
-            *lock(&self.written) = versions.collect();
-            Ok(())
         }))
     }
 
@@ -148,7 +201,7 @@ impl Outbox for SqlOutbox {
     ) -> BoxFuture<'a, Result<(), OutboxError>> {
         Box::pin(self.within(async move {
             let mut tx = self.store.begin_relay().await.map_err(store)?;
-            guard(&mut tx.conn(), epoch).await?;
+            self.guard(&mut tx.conn(), epoch).await?;
             parked::settle(&mut tx.conn(), settled).await.map_err(store)?;
             tx.commit().await.map_err(store)
         }))
@@ -164,7 +217,7 @@ impl Outbox for SqlOutbox {
             let mut tx = self.store.begin_relay().await.map_err(store)?;
             // The guard comes last: a renewal waits for its lock, and collecting marks is slow.
             marks::mark(&mut tx.conn(), tracks, topics).await.map_err(store)?;
-            guard(&mut tx.conn(), epoch).await?;
+            self.guard(&mut tx.conn(), epoch).await?;
             tx.commit().await.map_err(store)
         }))
     }
@@ -182,6 +235,10 @@ impl Outbox for SqlOutbox {
     }
 }
 
+fn is_of_data(error: &(dyn std::error::Error + Send + Sync + 'static)) -> bool {
+    error.downcast_ref::<StoreError>().is_some_and(StoreError::is_of_data)
+}
+
 fn store(error: StoreError) -> OutboxError {
     OutboxError::Store(Box::new(error))
 }
@@ -190,13 +247,12 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
 }
 
-/// Checks the epoch, and locks it until commit: a relay that removes an expired one deletes this
-/// row, so it either waits for this transaction or has left nothing to find.
-async fn guard(conn: &mut Conn<'_>, epoch: i64) -> Result<(), OutboxError> {
-    static GUARD: Statement =
-        Statement::new("select epoch from chapar.relays where epoch = $1 for update");
-    let rows = conn.query(&GUARD, vec![epoch.into()]).await.map_err(store)?;
-    if rows.is_empty() { Err(LeaseLost { epoch }.into()) } else { Ok(()) }
+/// An error of the store, for the relay that holds this lease.
+fn named(error: StoreError, epoch: i64) -> OutboxError {
+    match error {
+        StoreError::AnotherLife => LeaseLost { epoch }.into(),
+        error => store(error),
+    }
 }
 
 async fn write_track(
@@ -229,7 +285,7 @@ async fn write_track(
     Ok(())
 }
 
-fn micros(time: Duration) -> i64 {
+pub(crate) fn micros(time: Duration) -> i64 {
     i64::try_from(time.as_micros()).unwrap_or(i64::MAX)
 }
 

@@ -11,6 +11,7 @@ use crate::error::StoreError;
 use crate::outbox::read::common_row;
 use crate::statement::Statement;
 use crate::store::Backend;
+use crate::tables::{OutboxRows, Tables};
 
 /// Parks rows. The first parked row of a key is its head.
 pub(super) async fn park(conn: &mut Conn<'_>, parks: &[Park]) -> Result<(), StoreError> {
@@ -61,6 +62,7 @@ pub(super) async fn park(conn: &mut Conn<'_>, parks: &[Park]) -> Result<(), Stor
             Fate::Retry { at, error } => (1, Some(at.as_microsecond()), false, Some(error)),
             Fate::Quarantine { error } => (1, None, true, Some(error)),
         };
+        let error = error.map(|error| storable(error));
         json!([park.seq, attempts, next, quarantined, error, park.stamp])
     };
     let rows = serde_json::Value::from_iter(parks.iter().map(row)).to_string();
@@ -71,6 +73,34 @@ pub(super) async fn park(conn: &mut Conn<'_>, parks: &[Park]) -> Result<(), Stor
     let seqs: Vec<i64> = parks.iter().map(|park| park.seq).collect();
     conn.run(&ONE_HEAD, vec![seqs.into()]).await?;
     Ok(())
+}
+
+/// Parks rows one by one. A row whose error or stamp the database refuses is parked without them.
+pub(super) async fn park_row_by_row(conn: &mut Conn<'_>, parks: &[Park]) -> Result<(), StoreError> {
+    for row in parks {
+        conn.execute("savepoint one_row", vec![]).await?;
+        let parked = park(conn, std::slice::from_ref(row)).await;
+        if !parked.as_ref().is_err_and(StoreError::is_of_data) {
+            parked?;
+            continue;
+        }
+        conn.execute("rollback to savepoint one_row", vec![]).await?;
+        let unspoken = || "it failed, and what was said about it cannot be stored".to_owned();
+        let fate = match &row.fate {
+            Fate::Behind => Fate::Behind,
+            Fate::Retry { at, .. } => Fate::Retry { at: *at, error: unspoken() },
+            Fate::Quarantine { .. } => Fate::Quarantine { error: unspoken() },
+        };
+        park(conn, &[Park { seq: row.seq, fate, stamp: None }]).await?;
+    }
+    Ok(())
+}
+
+/// An error as it is stored: not without end, and without the character that no text may have.
+fn storable(error: &str) -> String {
+    const MOST: usize = 4096;
+    let end = error.floor_char_boundary(MOST);
+    error[..end].replace('\0', "\u{fffd}")
 }
 
 /// Heads that are due, and some of the rows right behind them.
@@ -152,14 +182,15 @@ pub(super) async fn settle(
             Fate::Retry { at, error } => (Some(*at), error, false),
             Fate::Quarantine { error } => (None, error, true),
         };
+        let error = storable(error);
         let args =
             vec![(*seq).into(), counts.into(), next.into(), error.into(), quarantined.into()];
         conn.run(&FAILED, args).await?;
     }
-    conn.leave_parked(published, false).await
+    conn.outbox_rows().leave_parked(published, false).await
 }
 
-impl Conn<'_> {
+impl OutboxRows<'_> {
     /// Removes rows that were published or dropped; the next row of each key becomes its head.
     pub(crate) async fn leave_parked(
         &mut self,
@@ -181,8 +212,8 @@ impl Conn<'_> {
         if seqs.is_empty() {
             return Ok(());
         }
-        self.run(&NOTE, vec![seqs.clone().into(), dropped.into()]).await?;
-        let rows = self.query(&LEAVE, vec![seqs.into()]).await?;
+        self.0.run(&NOTE, vec![seqs.clone().into(), dropped.into()]).await?;
+        let rows = self.0.query(&LEAVE, vec![seqs.into()]).await?;
         let mut keys: Vec<String> = Vec::with_capacity(rows.len());
         for row in rows {
             keys.extend(row.get::<Option<String>>(0)?);
@@ -190,7 +221,7 @@ impl Conn<'_> {
         keys.sort();
         keys.dedup();
         if !keys.is_empty() {
-            self.run(&MOVE_UP, vec![keys.into()]).await?;
+            self.0.run(&MOVE_UP, vec![keys.into()]).await?;
         }
         Ok(())
     }

@@ -1,31 +1,36 @@
 //! Reading the outbox by a cursor: new rows, or those of a republish request.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use bytes::Bytes;
-use chapar_core::Headers;
 use chapar_core::port::{Chunk, OutboxDraft, OutboxRow, Track, Tried};
+use chapar_core::{Headers, Id};
 use sqlx::Row as _;
 use sqlx::postgres::{PgConnection, PgRow};
 
 use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::outbox::cursor::{At, Line, Place, Window};
-use crate::outbox::{from_json_pairs, republish};
+use crate::outbox::republish;
 use crate::statement::Statement;
 use crate::store::Store;
+use crate::tables::Tables;
 use crate::value::Row;
 
 /// A chunk ends after this many bytes, whatever the number of rows.
-const MOST_BYTES: usize = 16 << 20;
+const MOST_BYTES: usize = 4 << 20;
+/// Rows with more bytes of body and headers are left out of the answer and fetched by themselves, as
+/// many as the chunk takes. A chunk of small rows has none, and pays one comparison for each row.
+const LARGE: i64 = 16 << 10;
 
 pub(super) async fn read(
     store: &Store,
+    life: &str,
     tracks: &[Track],
     limit: usize,
 ) -> Result<Chunk, StoreError> {
     let mut chunk = match store.relay_connection().await? {
-        Some(mut conn) => on_postgres(&mut conn, tracks, limit).await?,
+        Some(mut conn) => on_postgres(&mut conn, life, tracks, limit).await?,
         None => on_sqlite(store, tracks, limit).await?,
     };
     join_equal(&mut chunk.tracks);
@@ -56,6 +61,7 @@ fn moved(track: &Track, mut place: Place) -> Track {
 
 async fn on_postgres(
     conn: &mut PgConnection,
+    life: &str,
     tracks: &[Track],
     limit: usize,
 ) -> Result<Chunk, StoreError> {
@@ -68,7 +74,7 @@ async fn on_postgres(
         let at = At::parse(&track.cursor)?;
         let shards: Vec<i16> = track.shards.iter().map(|shard| *shard as i16).collect();
         if at.window.is_none() && opened.is_none() && at.requests.current.is_none() {
-            opened = open(conn, &at, &shards).await?;
+            opened = open(conn, life, &at, &shards).await?;
         }
         places.push((track, at, shards));
     }
@@ -79,7 +85,7 @@ async fn on_postgres(
                 let again = again(&mut Conn::Postgres(&mut *conn), track, &mut place, room).await?;
                 at.requests = *place.requests();
                 room -= again.len();
-                bytes += again.iter().map(|row| row.body.len()).sum::<usize>();
+                bytes += again.iter().map(OutboxRow::size).sum::<usize>();
                 rows.extend(again);
             }
             next.push((track, at));
@@ -93,16 +99,12 @@ async fn on_postgres(
         if let Some(window) = &at.window
             && room > 0
         {
-            let read = window_rows(conn, &at, window, &shards, room).await?;
+            let mut read = window_rows(conn, life, &at, window, &shards, room).await?;
             let all = read.len() < room;
-            let mut cut = false;
+            let cut = cut(&mut read, &mut bytes)?;
+            let mut large = large_parts(conn, &read).await?;
             for row in read {
-                if bytes > MOST_BYTES {
-                    cut = true;
-                    break;
-                }
-                let (row, parked) = postgres_row(&row)?;
-                bytes += row.body.len();
+                let (row, parked) = postgres_row(&row, &mut large)?;
                 at.after = row.seq;
                 any_parked |= parked;
                 room -= 1;
@@ -126,6 +128,37 @@ async fn on_postgres(
         mark_behind(&mut rows, &behind.into_iter().collect());
     }
     Ok(Chunk { rows, tracks: next })
+}
+
+/// Keeps as many rows as a chunk takes, and at least one; returns whether any were left out.
+fn cut(rows: &mut Vec<PgRow>, bytes: &mut usize) -> Result<bool, StoreError> {
+    for n in 0..rows.len() {
+        if *bytes > MOST_BYTES {
+            rows.truncate(n);
+            return Ok(true);
+        }
+        let size: i64 = rows[n].try_get_unchecked(10)?;
+        *bytes += usize::try_from(size).unwrap_or(0) + 256;
+    }
+    Ok(false)
+}
+
+/// Headers and body of the large rows, by number.
+type LargeParts = HashMap<i64, (String, Vec<u8>)>;
+
+async fn large_parts(conn: &mut PgConnection, rows: &[PgRow]) -> Result<LargeParts, StoreError> {
+    const PARTS: &str = "select seq, headers, body from chapar.outbox where seq = any($1)";
+    let mut large: Vec<i64> = Vec::new();
+    for row in rows {
+        if row.try_get_unchecked::<i64, _>(10)? > LARGE {
+            large.push(row.try_get_unchecked(0)?);
+        }
+    }
+    if large.is_empty() {
+        return Ok(HashMap::new());
+    }
+    let parts = sqlx::query(PARTS).bind(large).fetch_all(conn).await?;
+    parts.iter().map(|row| Ok((row.try_get(0)?, (row.try_get(1)?, row.try_get(2)?)))).collect()
 }
 
 /// Tracks at the same position may have different floors: the lowest is right for all.
@@ -162,17 +195,19 @@ fn mark_behind(rows: &mut [OutboxRow], keys: &HashSet<String>) {
 
 async fn open(
     conn: &mut PgConnection,
+    life: &str,
     at: &At,
     shards: &[i16],
 ) -> Result<Option<Window>, StoreError> {
     const OPEN: &str = "select seq, xid::text, snapshot::text, top \
-         from chapar.open_window($1::text::pg_snapshot, $2::text::xid8, $3, $4, $5)";
+         from chapar.open_window($1::text::pg_snapshot, $2::text::xid8, $3, $4, $5, $6)";
     let opened = sqlx::query(OPEN)
         .bind(&at.seen)
         .bind(at.seen_xid.to_string())
         .bind(at.seen_seq)
         .bind(at.floor)
         .bind(shards)
+        .bind(life)
         .fetch_optional(conn)
         .await?;
     let Some(row) = opened else { return Ok(None) };
@@ -205,6 +240,7 @@ async fn late(conn: &mut PgConnection, at: &At) -> Result<(i64, i64), StoreError
 
 async fn window_rows(
     conn: &mut PgConnection,
+    life: &str,
     at: &At,
     window: &Window,
     shards: &[i16],
@@ -224,13 +260,15 @@ async fn window_rows(
     macro_rules! rows {
         ($from:expr) => {
             concat!(
-                "select o.seq, o.event_id, o.topic, o.tenant, o.ordering_key, o.headers, \
-                     o.body, o.written_at, case when o.sealed then null else json_build_array( \
+                "select o.seq, o.event_id, o.topic, o.tenant, o.ordering_key, \
+                     case when o.size <= 16384 then o.headers end, \
+                     case when o.size <= 16384 then o.body end, o.written_at, case when o.sealed then null else json_build_array( \
                      o.aggregate_type, o.aggregate_id, o.idempotency_key, o.correlation_id, \
-                     o.causation_id)::text end, exists (select from chapar.outbox_parked) \
-                 from (",
+                     o.causation_id)::text end, exists (select from chapar.outbox_parked), o.size \
+                 from (select o.*, octet_length(o.body)::bigint + octet_length(o.headers) as size \
+                     from (",
                 $from,
-                ") o order by o.seq limit $5"
+                ") o) o where (select chapar.check_life($6)) order by o.seq limit $5"
             )
         };
     }
@@ -238,10 +276,10 @@ async fn window_rows(
     const NEW_AND_LATE: &str = rows!(concat!(
         new!(),
         " union all \
-         (select * from chapar.outbox o where o.seq > $6 and o.seq <= $7 \
+         (select * from chapar.outbox o where o.seq > $7 and o.seq <= $8 \
              and (o.xid = any((select array(select pg_snapshot_xip($2::text::pg_snapshot)))::xid8[]) \
                  or (o.xid >= (select pg_snapshot_xmax($2::text::pg_snapshot)) \
-                     and o.xid < (select $8::text::xid8))) \
+                     and o.xid < (select $9::text::xid8))) \
              and pg_visible_in_snapshot(o.xid, (select $3::text::pg_snapshot)) \
              and o.shard = any($4) order by o.seq limit $5)"
     ));
@@ -253,7 +291,8 @@ async fn window_rows(
         .bind(&at.seen)
         .bind(&window.upto)
         .bind(shards)
-        .bind(limit as i64);
+        .bind(limit as i64)
+        .bind(life);
     if late {
         query = query.bind(after).bind(upto).bind(at.seen_xid.to_string());
     }
@@ -261,25 +300,36 @@ async fn window_rows(
 }
 
 /// Unchecked: looking up the type of each column costs a third of the time of a read.
-fn postgres_row(row: &PgRow) -> Result<(OutboxRow, bool), StoreError> {
+fn postgres_row(row: &PgRow, large: &mut LargeParts) -> Result<(OutboxRow, bool), StoreError> {
     let written_at: jiff_sqlx::Timestamp = row.try_get_unchecked(7)?;
-    let body: Vec<u8> = row.try_get_unchecked(6)?;
-    let headers: &str = row.try_get_unchecked(5)?;
-    let draft: Option<&str> = row.try_get_unchecked(8)?;
-    let event_id: &str = row.try_get_unchecked(1)?;
+    let seq: i64 = row.try_get_unchecked(0)?;
+    let large = large.remove(&seq);
+    let headers: Option<&str> = match &large {
+        Some((headers, _)) => Some(headers),
+        None => row.try_get_unchecked(5)?,
+    };
+    let headers = headers.ok_or(StoreError::Cell { column: 5, expected: "headers" })?;
+    let texts =
+        Texts { event_id: row.try_get_unchecked(1)?, headers, draft: row.try_get_unchecked(8)? };
+    let (event_id, headers, draft, unreadable) = texts.read(seq);
+    let body: Vec<u8> = match large {
+        Some((_, body)) => body,
+        None => row.try_get_unchecked(6)?,
+    };
     let parsed = OutboxRow {
-        seq: row.try_get_unchecked(0)?,
-        event_id: id(event_id)?,
+        seq,
+        event_id,
         topic: row.try_get_unchecked(2)?,
         tenant: row.try_get_unchecked(3)?,
         key: row.try_get_unchecked(4)?,
-        draft: draft.map(|draft| to_draft(draft, headers)).transpose()?,
-        headers: if draft.is_some() { Headers::new() } else { from_json_pairs(headers) },
+        draft,
+        headers,
         body: Bytes::from(body),
         behind: false,
         tried: Tried::default(),
         stamp: None,
         republish: None,
+        unreadable,
         written_at: written_at.to_jiff(),
     };
     Ok((parsed, row.try_get_unchecked(9)?))
@@ -307,7 +357,7 @@ async fn on_sqlite(store: &Store, tracks: &[Track], limit: usize) -> Result<Chun
             let mut place = Place::Sqlite(at);
             if room > 0 && bytes <= MOST_BYTES {
                 let again = again(&mut tx.conn(), track, &mut place, room).await?;
-                bytes += again.iter().map(|row| row.body.len()).sum::<usize>();
+                bytes += again.iter().map(OutboxRow::size).sum::<usize>();
                 rows.extend(again);
             }
             next.push(moved(track, place));
@@ -325,7 +375,7 @@ async fn on_sqlite(store: &Store, tracks: &[Track], limit: usize) -> Result<Chun
                 }
                 let mut read = common_row(row)?;
                 read.behind = row.get(9)?;
-                bytes += read.body.len();
+                bytes += read.size();
                 at.after = read.seq;
                 rows.push(read);
             }
@@ -343,27 +393,58 @@ async fn on_sqlite(store: &Store, tracks: &[Track], limit: usize) -> Result<Chun
 /// A row of either database: `seq, event_id, topic, tenant, ordering_key, headers, body,
 /// written_at, draft`.
 pub(super) fn common_row(row: &Row) -> Result<OutboxRow, StoreError> {
-    let headers: String = row.get(5)?;
+    let (event_id, headers): (String, String) = (row.get(1)?, row.get(5)?);
     let draft: Option<String> = row.get(8)?;
+    let seq = row.get(0)?;
+    let texts = Texts { event_id: &event_id, headers: &headers, draft: draft.as_deref() };
+    let (event_id, headers, draft, unreadable) = texts.read(seq);
     Ok(OutboxRow {
-        seq: row.get(0)?,
-        event_id: id(&row.get::<String>(1)?)?,
+        seq,
+        event_id,
         topic: row.get(2)?,
         tenant: row.get(3)?,
         key: row.get(4)?,
-        draft: draft.as_deref().map(|draft| to_draft(draft, &headers)).transpose()?,
-        headers: if draft.is_some() { Headers::new() } else { from_json_pairs(&headers) },
+        draft,
+        headers,
         body: row.get(6)?,
         behind: false,
         tried: Tried::default(),
         stamp: None,
         republish: None,
+        unreadable,
         written_at: row.get(7)?,
     })
 }
 
-fn id(text: &str) -> Result<chapar_core::Id, StoreError> {
-    text.parse().map_err(|_| StoreError::Cell { column: 1, expected: "an event id" })
+/// The columns whose text has a form, which anyone who may append could miss.
+struct Texts<'a> {
+    event_id: &'a str,
+    headers: &'a str,
+    draft: Option<&'a str>,
+}
+
+type Parts = (Id, Headers, Option<Box<OutboxDraft>>, Option<String>);
+
+impl Texts<'_> {
+    /// Their values, and what is wrong with them.
+    fn read(&self, seq: i64) -> Parts {
+        let (mut headers, mut draft, mut wrong) = (Headers::new(), None, None);
+        match self.draft {
+            Some(text) => match to_draft(text, self.headers) {
+                Ok(read) => draft = Some(read),
+                Err(error) => wrong = Some(error.to_string()),
+            },
+            None => match serde_json::from_str(self.headers) {
+                Ok(read) => headers = read,
+                Err(error) => wrong = Some(format!("its headers cannot be read: {error}")),
+            },
+        }
+        let id = self.event_id.parse().unwrap_or_else(|error| {
+            wrong = Some(format!("its event id cannot be used: {error}"));
+            Id::Foreign(format!("row {seq} of the outbox").into())
+        });
+        (id, headers, draft, wrong)
+    }
 }
 
 fn to_draft(draft: &str, facts: &str) -> Result<Box<OutboxDraft>, StoreError> {

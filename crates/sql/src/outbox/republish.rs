@@ -226,7 +226,7 @@ pub(super) async fn read(
         let mut read = common_row(row)?;
         read.behind = row.get(9)?;
         read.republish = Some(request);
-        bytes += read.body.len();
+        bytes += read.size();
         at.after = read.seq;
         rows.push(read);
     }
@@ -276,7 +276,8 @@ async fn published(
         "from ",
         all_rows!(),
         "where o.seq > $1 and o.seq <= $2 and o.shard = any($3) \
-             and (pg_visible_in_snapshot(o.xid, (select $5::text::pg_snapshot)) \
+             and (o.seq <= $8 \
+                 or pg_visible_in_snapshot(o.xid, (select $5::text::pg_snapshot)) \
                  or (o.seq <= $6 \
                      and pg_visible_in_snapshot(o.xid, (select $7::text::pg_snapshot))))",
         not_parked!(),
@@ -299,7 +300,8 @@ async fn published(
         Place::Postgres(at) => {
             // No row is visible in an empty snapshot.
             let window = at.window.as_ref().map_or("1:1:", |window| &window.upto);
-            args.extend([(&at.seen).into(), at.after.into(), window.into()]);
+            // All rows up to the floor are done, also those with ids of another cluster.
+            args.extend([(&at.seen).into(), at.after.into(), window.into(), at.floor.into()]);
             conn.fetch(POSTGRES, args).await
         }
     }

@@ -7,10 +7,10 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use crate::audit::AuditEntry;
-use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::outbox::{micros, republish};
 use crate::statement::Statement;
+use crate::tables::{OutboxRows, Tables};
 use crate::value::Row;
 
 /// A request to publish events again.
@@ -48,7 +48,7 @@ macro_rules! requests {
     };
 }
 
-impl Conn<'_> {
+impl OutboxRows<'_> {
     /// Asks the relays to publish everything again that was published within the time `ago`, by
     /// the database's clock. Returns the number of the request.
     ///
@@ -75,19 +75,19 @@ impl Conn<'_> {
              values (clock_timestamp(), $1, $2, $3, $4) returning id",
         );
         let missing = StoreError::Cell { column: 0, expected: "a time" };
-        let rows = self.query(&SINCE, vec![micros(ago).into()]).await?;
+        let rows = self.0.query(&SINCE, vec![micros(ago).into()]).await?;
         let mut since: Timestamp = rows.first().ok_or(missing)?.get(0)?;
-        let rows = self.query(&FLOOR, vec![since.into()]).await?;
+        let rows = self.0.query(&FLOOR, vec![since.into()]).await?;
         let mut from: i64 = rows.first().map_or(Ok(0), |row| row.get(0))?;
         let margin = since.saturating_sub(Duration::from_secs(60)).unwrap_or(since);
-        if let Some(row) = self.query(&EARLIER, vec![margin.into()]).await?.first()
+        if let Some(row) = self.0.query(&EARLIER, vec![margin.into()]).await?.first()
             && let Some(earlier) = row.get::<Option<Timestamp>>(0)?
         {
             since = since.min(earlier);
             from = from.min(row.get(1)?);
         }
         let args = vec![actor.into(), reason.into(), since.into(), from.into()];
-        let rows = self.query(&ASK, args).await?;
+        let rows = self.0.query(&ASK, args).await?;
         let missing = StoreError::Cell { column: 0, expected: "the number of a request" };
         let id: i64 = rows.first().ok_or(missing)?.get(0)?;
         let detail = json!({ "since": since, "above": from }).to_string();
@@ -107,7 +107,7 @@ impl Conn<'_> {
             "update chapar.republish_requests set ended_at = clock_timestamp(), cancelled = $2 \
              where id = $1 and ended_at is null",
         );
-        if self.run(&CANCEL, vec![id.into(), true.into()]).await? == 0 {
+        if self.0.run(&CANCEL, vec![id.into(), true.into()]).await? == 0 {
             return Ok(false);
         }
         self.audit_request("outbox.republish.cancel", id, actor, reason, "{}").await?;
@@ -120,7 +120,7 @@ impl Conn<'_> {
         id: i64,
     ) -> Result<Option<RepublishRequest>, StoreError> {
         static ONE: Statement = Statement::new(requests!("where id = $1"));
-        let rows = self.query(&ONE, vec![id.into()]).await?;
+        let rows = self.0.query(&ONE, vec![id.into()]).await?;
         match rows.first() {
             Some(row) => Ok(Some(self.request(row).await?)),
             None => Ok(None),
@@ -134,7 +134,7 @@ impl Conn<'_> {
     ) -> Result<Vec<RepublishRequest>, StoreError> {
         static LATEST: Statement = Statement::new(requests!("order by id desc limit $1"));
         let mut requests = Vec::new();
-        for row in self.query(&LATEST, vec![(limit as i64).into()]).await? {
+        for row in self.0.query(&LATEST, vec![(limit as i64).into()]).await? {
             requests.push(self.request(&row).await?);
         }
         Ok(requests)
@@ -154,7 +154,7 @@ impl Conn<'_> {
             share: 1.0,
         };
         if request.ended_at.is_none() {
-            let shares = republish::shares(self, request.id).await?;
+            let shares = republish::shares(&mut self.0, request.id).await?;
             request.share = shares.iter().sum::<f64>() / shares.len().max(1) as f64;
         }
         Ok(request)
@@ -169,6 +169,9 @@ impl Conn<'_> {
         detail: &str,
     ) -> Result<(), StoreError> {
         let target = format!("outbox/republish/{id}");
-        self.audit(&AuditEntry { actor, action, target: &target, reason, detail }).await
+        self.0
+            .audit_log()
+            .record(&AuditEntry { actor, action, target: &target, reason, detail })
+            .await
     }
 }

@@ -1,8 +1,6 @@
 //! A running server that one owner holds.
 
 use std::fs::{self, File, OpenOptions};
-use std::hash::{BuildHasher, RandomState};
-use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
@@ -10,6 +8,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::guard::Guard;
+use super::ports::free_ports;
 use super::recipe::{Recipe, Signal, Site, tail};
 use super::{Endpoint, Kind, ServerError};
 use super::{keeper, obtain};
@@ -41,7 +40,8 @@ impl Launch {
         Self { recipe: kind.recipe(), kind, settings: Vec::new() }
     }
 
-    /// Adds a setting in the server's own words: a PostgreSQL parameter (`fsync` is off unless set), a line of the NATS
+    /// Adds a setting in the server's own words: a PostgreSQL parameter (`fsync` is off unless set;
+    /// `+standby_of` with the address of another server makes an asynchronous standby), a line of the NATS
     /// configuration (`jetstream.` in front puts it into that block), a Kafka property (`+listener` adds a
     /// listener `NAME PROTOCOL PORT ADVERTISED`, `+scram` a user), a Redis directive. For Prometheus it is a scrape job
     /// and its target.
@@ -269,27 +269,6 @@ impl Stumble {
             Stumble::PortTaken(reason) | Stumble::Failed(reason) => reason,
         }
     }
-}
-
-/// Ports below the range from which the kernel gives ports to outgoing connections, so that a restarted server finds its
-/// own port free again.
-pub(super) fn free_ports(count: usize) -> std::io::Result<Vec<u16>> {
-    const FIRST: u64 = 15_000;
-    const SPAN: u64 = 17_000;
-    let random = RandomState::new();
-    let mut listeners = Vec::new();
-    for attempt in 0..1_000_u32 {
-        if listeners.len() == count {
-            break;
-        }
-        let port = u16::try_from(FIRST + random.hash_one(attempt) % SPAN)
-            .map_err(std::io::Error::other)?;
-        listeners.extend(TcpListener::bind(("127.0.0.1", port)).ok());
-    }
-    if listeners.len() < count {
-        return Err(std::io::Error::other("none of 1000 tries could be bound"));
-    }
-    listeners.iter().map(|listener| listener.local_addr().map(|addr| addr.port())).collect()
 }
 
 fn pause() {

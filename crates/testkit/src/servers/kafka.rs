@@ -8,8 +8,10 @@ use std::process::Command;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::instance::{Instance, Launch, free_ports};
+use super::instance::{Instance, Launch};
 use super::obtain::{cache_dir, into_cache};
+use super::pins::check_jars;
+use super::ports::free_ports;
 use super::recipe::{self, Found, Missing, Site, on_path, run};
 use super::{Kind, ServerError};
 
@@ -109,7 +111,7 @@ impl recipe::Recipe for Recipe {
                     "-DoutputDirectory=libs",
                 ])
                 .current_dir(dir))?;
-            Ok(())
+            check_jars(&format!("kafka-{VERSION}"), &dir.join("libs"))
         })
     }
 

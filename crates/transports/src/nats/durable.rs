@@ -26,20 +26,33 @@ const PULLED: usize = 2 << 20;
 
 impl Nats {
     /// Creates the durable consumer of a new epoch, starting after the cursor or where a seek set
-    /// it.
+    /// it. Returns it with the sequence number up to which the partition was read.
     pub(super) async fn open_durable(
         &self,
         subscription: &str,
         part: &Part,
         share: &Share,
-    ) -> Result<PullConsumer, TransportError> {
+    ) -> Result<(PullConsumer, u64), TransportError> {
+        let mut floor = 0;
         let deliver_policy = match (share.start, share.cursor) {
-            (Some(Start::Sequence(sequence)), _) => from_sequence(sequence),
+            (Some(Start::Sequence(sequence)), _) => {
+                floor = sequence.saturating_sub(1);
+                from_sequence(sequence)
+            }
             (Some(Start::Nanoseconds(at)), _) => DeliverPolicy::ByStartTime {
                 start_time: async_nats::datetime::from_nanos(i128::from(at))
                     .map_err(|error| setup(format!("cannot seek to this time: {error}")))?,
             },
-            (None, Some(epoch)) => self.behind_cursor(subscription, part, epoch).await?,
+            (None, Some(epoch)) => match self.floor(subscription, part, epoch).await? {
+                Some(read) => {
+                    floor = read;
+                    // Topics that were left out meanwhile are read from where they were left.
+                    let left = part.topics.iter().filter_map(|topic| share.left.get(topic));
+                    from_sequence(left.copied().min().map_or(read, |left| left.min(read)) + 1)
+                }
+                // It was deleted. Delivering everything again is safe; skipping is not.
+                None => DeliverPolicy::All,
+            },
             (None, None) => DeliverPolicy::All,
         };
         let subjects = part.topics.iter().map(|topic| topology::subject(topic, part.number));
@@ -55,27 +68,27 @@ impl Nats {
             ..Default::default()
         };
         let created = self.0.context.create_consumer_on_stream(config, &part.stream).await;
-        created.map_err(|error| unavailable(&error))
+        Ok((created.map_err(|error| unavailable(&error))?, floor))
     }
 
-    async fn behind_cursor(
+    /// Up to where the durable consumer of an epoch has acknowledged; none if it does not exist.
+    pub(super) async fn floor(
         &self,
         subscription: &str,
         part: &Part,
         epoch: u64,
-    ) -> Result<DeliverPolicy, TransportError> {
+    ) -> Result<Option<u64>, TransportError> {
         let name = durable(subscription, part, epoch);
         let stream = self.0.context.get_stream_no_info(&part.stream).await;
         let stream = stream.map_err(|error| unavailable(&error))?;
         match stream.consumer_info(&name).await {
-            Ok(info) => Ok(from_sequence(info.ack_floor.stream_sequence + 1)),
+            Ok(info) => Ok(Some(info.ack_floor.stream_sequence)),
             Err(error) if matches!(error.kind(), ConsumerInfoErrorKind::NotFound) => {
-                // It was deleted. Delivering everything again is safe; skipping is not.
                 warn!(
                     durable = name,
                     "durable consumer with the cursor not found; reading the partition from its start"
                 );
-                Ok(DeliverPolicy::All)
+                Ok(None)
             }
             Err(error) => Err(unavailable(&error)),
         }

@@ -7,7 +7,7 @@
 //! epoch has a durable consumer of its own, and the old one is deleted together with the messages
 //! and acknowledgements that were on their way through it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chapar_core::machine::ownership::{
@@ -27,11 +27,13 @@ pub(super) struct Group {
     pub(super) shares: BTreeMap<String, Share>,
 }
 
-/// The heartbeat of a member.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+/// The heartbeat of a member, and what it can handle.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Member {
     pub(super) life: u64,
     pub(super) beat: u64,
+    #[serde(default)]
+    pub(super) topics: BTreeSet<String>,
 }
 
 /// A partition of the subscription.
@@ -43,6 +45,32 @@ pub(super) struct Share {
     pub(super) cursor: Option<u64>,
     /// Where to start instead of the cursor.
     pub(super) start: Option<Start>,
+    /// The topics that the durable consumer with the cursor reads.
+    #[serde(default)]
+    pub(super) read: BTreeSet<String>,
+    /// Topics that it does not read, and the last sequence number up to which they were read: a
+    /// process that reads one of them starts behind it.
+    #[serde(default)]
+    pub(super) left: BTreeMap<String, u64>,
+}
+
+impl Share {
+    /// Whether a topic was never read here.
+    pub(super) fn is_new(&self, topic: &str) -> bool {
+        !self.read.contains(topic) && !self.left.contains_key(topic)
+    }
+
+    /// The durable consumer of the current epoch has the cursor from now on. `floor` is where the
+    /// one before it was.
+    pub(super) fn opened(&mut self, topics: &[String], floor: u64) {
+        (self.cursor, self.start) = (Some(self.epoch), None);
+        let topics: BTreeSet<String> = topics.iter().cloned().collect();
+        for topic in std::mem::take(&mut self.read).difference(&topics) {
+            self.left.entry(topic.clone()).or_insert(floor);
+        }
+        self.left.retain(|topic, _| !topics.contains(topic));
+        self.read = topics;
+    }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -51,24 +79,36 @@ pub(super) enum Start {
     Nanoseconds(i64),
 }
 
-impl From<Member> for Heartbeat {
-    fn from(Member { life, beat }: Member) -> Self {
-        Heartbeat { life, beat }
+impl From<&Member> for Heartbeat {
+    fn from(member: &Member) -> Self {
+        Heartbeat { life: member.life, beat: member.beat }
     }
 }
 
+/// The partitions of a subscription that a process knows, by number.
+#[derive(Debug, Clone)]
+pub(super) struct Partition {
+    /// Its name in the document.
+    pub(super) name: String,
+    /// Which topics of others have messages in it.
+    pub(super) stream: String,
+}
+
+/// Of which stream a topic is.
+pub(super) type StreamOf<'a> = &'a (dyn Fn(&str) -> Option<String> + Sync);
+
 impl Group {
     /// Writes a member's heartbeat, then the plan that is made from what the document holds.
-    /// `partitions` are those of the subscription, by number.
+    /// `partitions` are those of the member's topics.
     pub(super) fn take_turn(
         &mut self,
-        name: &str,
+        (name, topics): (&str, &[String]),
         watch: &mut Watch,
-        partitions: &BTreeMap<u32, String>,
+        (partitions, stream_of): (&BTreeMap<u32, Partition>, StreamOf<'_>),
         now: Duration,
         plan: impl FnOnce(&Roster<u32>) -> Plan<u32>,
     ) -> Result<(), Displaced> {
-        let heartbeat = match watch.beat(self.members.get(name).copied().map(Heartbeat::from))? {
+        let heartbeat = match watch.beat(self.members.get(name).map(Heartbeat::from))? {
             Beat::GoOn(heartbeat) => heartbeat,
             Beat::Join(heartbeat) => {
                 self.leave(name);
@@ -76,11 +116,15 @@ impl Group {
             }
         };
         let Heartbeat { life, beat } = heartbeat;
-        self.members.insert(name.to_owned(), Member { life, beat });
-        let plan = plan(&self.roster(watch, partitions, now));
+        let topics = topics.iter().cloned().collect();
+        self.members.insert(name.to_owned(), Member { life, beat, topics });
+        let plan = plan(&self.roster(watch, partitions, stream_of, now));
         for expired in &plan.remove {
             self.leave(expired);
         }
+        // What no living process reads any more is not a topic of the subscription.
+        let read = self.members.values().flat_map(|member| member.topics.iter().cloned());
+        self.topics = read.collect::<BTreeSet<String>>().into_iter().collect();
         for (partition, epoch) in &plan.give_back {
             if let Some(share) = self.share(partitions, *partition).filter(|s| s.epoch == *epoch) {
                 share.owner = None;
@@ -98,10 +142,10 @@ impl Group {
     pub(super) fn owned_by(
         &self,
         name: &str,
-        partitions: &BTreeMap<u32, String>,
+        partitions: &BTreeMap<u32, Partition>,
     ) -> BTreeMap<u32, u64> {
-        let epoch = |(number, partition): (&u32, &String)| {
-            let share = self.shares.get(partition)?;
+        let epoch = |(number, partition): (&u32, &Partition)| {
+            let share = self.shares.get(&partition.name)?;
             (share.owner.as_deref() == Some(name)).then_some((*number, share.epoch))
         };
         partitions.iter().filter_map(epoch).collect()
@@ -115,32 +159,49 @@ impl Group {
         }
     }
 
-    fn share(&mut self, partitions: &BTreeMap<u32, String>, number: u32) -> Option<&mut Share> {
-        Some(self.shares.entry(partitions.get(&number)?.clone()).or_default())
+    fn share(&mut self, partitions: &BTreeMap<u32, Partition>, number: u32) -> Option<&mut Share> {
+        Some(self.shares.entry(partitions.get(&number)?.name.clone()).or_default())
     }
 
     fn roster(
         &self,
         watch: &mut Watch,
-        partitions: &BTreeMap<u32, String>,
+        partitions: &BTreeMap<u32, Partition>,
+        stream_of: StreamOf<'_>,
         now: Duration,
     ) -> Roster<u32> {
-        let heartbeats = self.members.iter().map(|(name, member)| (&**name, (*member).into()));
+        let heartbeats = self.members.iter().map(|(name, member)| (&**name, member.into()));
         let expired = watch.expired(heartbeats, now);
-        // The topics of a subscription are those of the process that joined last, so every member
-        // reads every partition.
-        let standing = |name: &String| match expired.contains(&&**name) {
-            true => Standing { lease: LeaseState::Expired, reads: Reads::All },
-            false => Standing { lease: LeaseState::Valid, reads: Reads::All },
+        let living = |name: &str| !expired.contains(&name);
+        let standing = |(name, member): (&String, &Member)| {
+            let lease = match living(name) {
+                true => LeaseState::Valid,
+                false => LeaseState::Expired,
+            };
+            let able = partitions.iter().filter(|(_, partition)| {
+                let reads_all = |member: &Member| self.reads_all(member, partition, stream_of);
+                let mut others = self.members.iter().filter(|(name, _)| living(name));
+                // Where none reads everything, each reads what it can.
+                reads_all(member) || !others.any(|(_, member)| reads_all(member))
+            });
+            let reads = Reads::Only(able.map(|(number, _)| *number).collect());
+            (name.clone(), Standing { lease, reads })
         };
-        let claim = |partition: &String| {
-            let share = self.shares.get(partition).cloned().unwrap_or_default();
+        let claim = |partition: &Partition| {
+            let share = self.shares.get(&partition.name).cloned().unwrap_or_default();
             Claim { owner: share.owner, epoch: share.epoch }
         };
         Roster {
-            members: self.members.keys().map(|name| (name.clone(), standing(name))).collect(),
-            partitions: partitions.iter().map(|(number, name)| (*number, claim(name))).collect(),
+            members: self.members.iter().map(standing).collect(),
+            partitions: partitions.iter().map(|(number, at)| (*number, claim(at))).collect(),
         }
+    }
+
+    /// Whether a member reads every topic of the subscription that has messages in a partition.
+    fn reads_all(&self, member: &Member, partition: &Partition, stream_of: StreamOf<'_>) -> bool {
+        let all = self.members.values().flat_map(|member| &member.topics).chain(&self.topics);
+        all.filter(|topic| stream_of(topic).is_none_or(|stream| stream == partition.stream))
+            .all(|topic| member.topics.contains(topic))
     }
 }
 
@@ -156,19 +217,27 @@ mod tests {
     struct Process {
         watch: Watch,
         member: ownership::Member<u32, usize>,
+        topics: Vec<String>,
     }
 
     impl Process {
         fn new(name: &str, life: u64) -> Self {
             let member = ownership::Member::new(name, LEASE);
-            Process { watch: Watch::new(name, life, LEASE), member }
+            let topics = vec!["placed".to_owned()];
+            Process { watch: Watch::new(name, life, LEASE), member, topics }
+        }
+
+        fn reading(self, topics: &[&str]) -> Self {
+            Process { topics: topics.iter().map(|topic| (*topic).to_owned()).collect(), ..self }
         }
 
         fn turn(&mut self, group: &mut Group, now: Duration) -> Result<usize, Displaced> {
             let (all, name) = (partitions(), self.member.name().to_owned());
             let member = &mut self.member;
             let plan = |roster: &Roster<u32>| member.plan(roster, |in_flight| *in_flight);
-            group.take_turn(&name, &mut self.watch, &all, now, plan)?;
+            let topics = self.topics.clone();
+            let stream_of = |_: &str| Some("ORDERS".to_owned());
+            group.take_turn((&name, &topics), &mut self.watch, (&all, &stream_of), now, plan)?;
             self.watch.written();
             for (partition, epoch) in self.member.renewed(now, &group.owned_by(&name, &all)).begun {
                 self.member.held_mut().begin(partition, epoch, 0);
@@ -177,8 +246,29 @@ mod tests {
         }
     }
 
-    fn partitions() -> BTreeMap<u32, String> {
-        (0..12).map(|number| (number, format!("ORDERS/{number:02}"))).collect()
+    fn partitions() -> BTreeMap<u32, Partition> {
+        let partition =
+            |number| Partition { name: format!("ORDERS/{number:02}"), stream: "ORDERS".to_owned() };
+        (0..12).map(|number| (number, partition(number))).collect()
+    }
+
+    #[test]
+    fn a_process_that_lacks_a_topic_owns_nothing_while_another_reads_all() {
+        let (mut group, start) = (Group::default(), Duration::ZERO);
+        let mut old = Process::new("old", 1);
+        let mut new = Process::new("new", 2).reading(&["placed", "paid"]);
+        assert_eq!(old.turn(&mut group, start), Ok(12));
+        assert_eq!(new.turn(&mut group, start), Ok(0));
+        assert_eq!(old.turn(&mut group, start), Ok(0));
+        assert_eq!(new.turn(&mut group, start), Ok(12));
+        assert_eq!(group.topics, ["paid", "placed"]);
+        // The new one is gone without a word: a lease after its last heartbeat was seen, the old one
+        // goes on with what it knows.
+        assert_eq!(old.turn(&mut group, start), Ok(0));
+        let late = start + LEASE + Duration::from_millis(1);
+        old.turn(&mut group, late).unwrap();
+        assert_eq!(old.turn(&mut group, late), Ok(12));
+        assert_eq!(group.topics, ["placed"]);
     }
 
     #[test]

@@ -194,8 +194,9 @@ impl Nats {
             Some(service) => connect.custom_inbox_prefix(inbox_of(service)),
             None => connect,
         };
-        let connected = connect.connect(url).await;
-        let client = connected.map_err(|error| options.login.explain(&error))?;
+        // The client logs addresses at debug level; the credentials are in the options already.
+        let connected = connect.connect(crate::open::shown(url)).await;
+        let client = connected.map_err(|error| options.login.explain(url, &error))?;
         let context = ContextBuilder::new().timeout(options.timeout).build(client.clone());
         if !client.server_info().jetstream {
             return Err(setup("JetStream is disabled on the NATS server; enable it".into()));
@@ -265,6 +266,14 @@ impl Nats {
 
     fn domain(&self, topic: &str) -> Result<Domain, TransportError> {
         topology::domain(topic, self.0.options.prefix.as_deref())
+    }
+
+    /// The stream of a topic; none where a service reads everything from a stream of its own.
+    fn stream_of(&self, topic: &str) -> Option<String> {
+        match self.0.options.service {
+            Some(_) => None,
+            None => self.domain(topic).ok().map(|domain| domain.stream),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ use nkeys::KeyPair;
 use percent_encoding::percent_decode_str;
 
 use super::{setup, unavailable};
+use crate::open::is_loopback;
 
 /// Secrets and certificates, each in a file that is read again for every connection, so that a
 /// new one is used from the next reconnection on.
@@ -35,6 +36,8 @@ pub struct NatsLogin {
     pub password_file: Option<PathBuf>,
     /// A token.
     pub token_file: Option<PathBuf>,
+    /// Whether a password or a token may be sent without TLS to another machine. Default false.
+    pub without_tls: bool,
 }
 
 impl NatsLogin {
@@ -51,6 +54,9 @@ impl NatsLogin {
                 })
             }
         };
+        if self.needs_tls(url) {
+            options = options.require_tls(true);
+        }
         if let Some(file) = &self.ca_file {
             options = options.add_root_certificates(file.clone()).require_tls(true);
         }
@@ -58,6 +64,20 @@ impl NatsLogin {
             options = options.add_client_certificate(cert.clone(), key.clone()).require_tls(true);
         }
         Ok(options)
+    }
+
+    /// Whether the server is sent a secret itself, and not only the proof that this client has it.
+    fn sends_secret(&self, url: &str) -> bool {
+        match self.secret() {
+            Some((setting, _)) => matches!(setting, "password_file" | "token_file"),
+            None => url.contains('@'),
+        }
+    }
+
+    /// Whether TLS is required although the address does not ask for it.
+    fn needs_tls(&self, url: &str) -> bool {
+        let asked = url.starts_with("tls://") || self.ca_file.is_some() || self.cert_file.is_some();
+        self.sends_secret(url) && !asked && !self.without_tls && !is_this_machine(url)
     }
 
     /// The setting that holds the secret.
@@ -130,7 +150,16 @@ impl NatsLogin {
     }
 
     /// Why there is no connection, with the setting to look at.
-    pub(super) fn explain(&self, error: &async_nats::ConnectError) -> TransportError {
+    pub(super) fn explain(&self, url: &str, error: &async_nats::ConnectError) -> TransportError {
+        if self.needs_tls(url)
+            && (error.kind() == ConnectErrorKind::Tls || tls_error(error).is_some())
+        {
+            return setup(format!(
+                "no TLS with the NATS server ({error}), and without it the password or token \
+                 would be readable on the network; set up TLS, or allow it with \
+                 `without_tls = true` under [nats]"
+            ));
+        }
         let secret = self.secret().map_or("user and password", |(setting, _)| setting);
         match error.kind() {
             ConnectErrorKind::Authentication | ConnectErrorKind::AuthorizationViolation => {
@@ -185,6 +214,15 @@ fn from_address(url: &str) -> Result<ConnectOptions, TransportError> {
     })
 }
 
+/// Whether every server of the address is this machine.
+fn is_this_machine(url: &str) -> bool {
+    url.split(',').all(|server| {
+        let rest = server.split_once("://").map_or(server, |(_, rest)| rest);
+        let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+        is_loopback(host)
+    })
+}
+
 fn read(file: &Path) -> Result<String, String> {
     fs::read_to_string(file).map_err(|error| format!("{} cannot be read: {error}", file.display()))
 }
@@ -197,4 +235,28 @@ fn between(text: &str, part: &str) -> Option<String> {
         lines.take_while(|line| !line.contains(&format!("END {part}"))).collect();
     let inside = inside.concat();
     (!inside.is_empty()).then_some(inside)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_password_or_token_for_another_machine_needs_tls_unless_that_is_waived() {
+        let plain = NatsLogin::default();
+        for url in ["nats://me:x@nats:4222", "nats://token@10.0.0.1", "nats://a:x@localhost,nats"] {
+            assert!(plain.needs_tls(url), "{url}");
+            let waived = NatsLogin { without_tls: true, ..NatsLogin::default() };
+            assert!(!waived.needs_tls(url), "{url}");
+        }
+        for url in ["nats://nats:4222", "nats://me:x@127.0.0.1:4222", "tls://me:x@nats:4222"] {
+            assert!(!plain.needs_tls(url), "{url}");
+        }
+        let file = Some(PathBuf::from("x"));
+        let password = NatsLogin { password_file: file.clone(), ..NatsLogin::default() };
+        assert!(password.needs_tls("nats://nats:4222"));
+        // A key signs a challenge and is not sent.
+        let key = NatsLogin { nkey_file: file, ..NatsLogin::default() };
+        assert!(!key.needs_tls("nats://nats:4222"));
+    }
 }

@@ -18,7 +18,7 @@ use tokio::task::JoinHandle;
 use tracing::{debug, error};
 
 use super::bucket::Part;
-use super::group::Share;
+use super::group::{Partition, Share, StreamOf};
 use super::topology::code;
 use super::{Nats, durable, lock, setup, unavailable};
 
@@ -33,7 +33,9 @@ pub(super) struct Inner {
     pub(super) spec: SubscriptionSpec,
     /// The partitions of the subscription, by number; and their names in the document.
     parts: BTreeMap<u32, Part>,
-    names: BTreeMap<u32, String>,
+    names: BTreeMap<u32, Partition>,
+    /// A tenant has, or had, a partition of its own.
+    spreads_keys: bool,
     started: Instant,
     /// Held during a turn.
     watch: tokio::sync::Mutex<Watch>,
@@ -96,10 +98,11 @@ impl NatsSubscription {
         let (mut parts, mut names) = (BTreeMap::new(), BTreeMap::new());
         for (name, part) in nats.parts(&spec.topics).await? {
             let number = code(&part.stream, part.number);
-            names.insert(number, name);
+            names.insert(number, Partition { name, stream: part.stream.clone() });
             parts.insert(number, part);
         }
         let options = &nats.0.options;
+        let spreads_keys = parts.values().any(|part: &Part| part.number >= options.partitions);
         let watch = Watch::new(&options.owner, fastrand::u64(..), options.lease);
         let state = State {
             member: Member::new(&options.owner, options.lease),
@@ -112,6 +115,7 @@ impl NatsSubscription {
             spec: spec.clone(),
             parts,
             names,
+            spreads_keys,
             started: Instant::now(),
             watch: tokio::sync::Mutex::new(watch),
             state: Mutex::new(state),
@@ -148,11 +152,13 @@ impl Inner {
         let mut watch = self.watch.lock().await;
         let (owner, asked_at) = (&self.nats.0.options.owner, self.now());
         self.notice_reconnect();
+        let stream_of: StreamOf<'_> = &|topic| self.nats.stream_of(topic);
         let turn = self.nats.change(&self.spec.name, |group| {
             let mut state = lock(&self.state);
             let State { member, displaced, .. } = &mut *state;
             let plan = |roster: &Roster<u32>| member.plan(roster, |o| o.flight.in_flight());
-            let turn = group.take_turn(owner, &mut watch, &self.names, self.now(), plan);
+            let (ours, known) = ((&**owner, &*self.spec.topics), (&self.names, stream_of));
+            let turn = group.take_turn(ours, &mut watch, known, self.now(), plan);
             turn.map_err(|Displaced| {
                 *displaced = true;
                 self.displaced()
@@ -163,7 +169,7 @@ impl Inner {
         let owned = group.owned_by(owner, &self.names);
         let begun = lock(&self.state).member.renewed(asked_at, &owned).begun;
         let share = |(number, _): (u32, u64)| {
-            let name = self.names.get(&number)?;
+            let name = &self.names.get(&number)?.name;
             Some((number, name, self.parts.get(&number)?, group.shares.get(name)?))
         };
         let fresh: Vec<_> = begun.into_iter().filter_map(share).collect();
@@ -173,13 +179,13 @@ impl Inner {
         let opening = fresh.iter().map(|(number, _, part, share)| self.open(*number, part, share));
         let opened = join_all(opening).await;
         let opened: Vec<_> =
-            fresh.iter().zip(&opened).filter(|(_, opened)| opened.is_ok()).collect();
+            fresh.iter().zip(opened).filter_map(|(at, floor)| Some((at, floor.ok()?))).collect();
         // From now on these durable consumers have the cursor, unless the partition has moved on.
         let commit = self.nats.change(&self.spec.name, |group| {
-            for ((_, name, _, share), _) in &opened {
+            for ((_, name, part, share), floor) in &opened {
                 let now = group.shares.entry((*name).clone()).or_default();
                 if (now.epoch, &now.owner) == (share.epoch, &share.owner) {
-                    (now.cursor, now.start) = (Some(share.epoch), None);
+                    now.opened(&part.topics, *floor);
                 }
             }
             Ok(())
@@ -198,9 +204,9 @@ impl Inner {
         number: u32,
         part: &Part,
         share: &Share,
-    ) -> Result<(), TransportError> {
+    ) -> Result<u64, TransportError> {
         let consumer = self.nats.open_durable(&self.spec.name, part, share).await;
-        let consumer = consumer.inspect_err(|error| {
+        let (consumer, floor) = consumer.inspect_err(|error| {
             let (stream, partition) = (&part.stream, part.number);
             debug!(stream, partition, %error, "durable consumer not created; trying again");
         })?;
@@ -209,7 +215,7 @@ impl Inner {
         let flight = Flight::new(0, self.spec.ack_deadline);
         let owned = Owned { flight, acked: BTreeMap::new(), bytes: 0, pump };
         state.member.held_mut().begin(number, share.epoch, owned);
-        Ok(())
+        Ok(floor)
     }
 
     /// Messages of a partition may be missing: it is taken again in a new epoch at the next turn.
@@ -338,7 +344,7 @@ impl Inner {
         lock(&self.state).member.leave();
         let owner = &self.nats.0.options.owner;
         let left = self.nats.change(&self.spec.name, |group| {
-            if group.members.get(owner).is_some_and(|member| watch.is_own((*member).into())) {
+            if group.members.get(owner).is_some_and(|member| watch.is_own(member.into())) {
                 group.leave(owner);
             }
             Ok(())
@@ -359,6 +365,10 @@ impl Subscription for NatsSubscription {
     fn fetch_oldest(&self, wait: Duration) -> BoxFuture<'_, Result<Vec<Delivery>, TransportError>> {
         let oldest = |flight: &mut Flight<_>, _, now| flight.take_oldest(now).into_iter().collect();
         Box::pin(self.inner.wait_for(wait, move || self.inner.poll(0, oldest)))
+    }
+
+    fn spreads_keys(&self) -> bool {
+        self.inner.spreads_keys
     }
 
     fn ack<'a>(&'a self, tokens: &'a [AckToken]) -> BoxFuture<'a, Result<(), TransportError>> {

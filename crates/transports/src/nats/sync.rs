@@ -19,7 +19,9 @@ pub enum Syncing {
 }
 
 pub(super) async fn ask(monitor: &str, timeout: Duration) -> Syncing {
+    // The port has no logins; one in the address must not reach the log.
     let host = monitor.trim_start_matches("http://").trim_end_matches('/');
+    let host = host.rsplit_once('@').map_or(host, |(_, host)| host);
     match tokio::time::timeout(timeout, get(host)).await {
         Ok(Ok(answer)) => read(&answer),
         Ok(Err(error)) => Syncing::Unknown(format!("{host} does not answer: {error}")),

@@ -29,6 +29,7 @@ use tracing::{debug, warn};
 use super::grpc::{Denied, Line, Received};
 use super::held::{Arrival, Held};
 use super::publish::position;
+use super::window::Window;
 use super::{PubSub, fingerprint, lock, topology, wire};
 
 /// An HTTP/2 connection allows a hundred calls at a time.
@@ -93,6 +94,7 @@ pub(super) struct Part {
     pub(super) until: Duration,
     /// When the lease began of the first message that arrived since the last extension.
     pub(super) since: Option<Duration>,
+    pub(super) window: Window,
 }
 
 /// Extends leases and retries acknowledgements until the subscription is closed.
@@ -196,8 +198,9 @@ impl Inner {
 
     /// How many more messages a feed may hold, besides those that were pulled.
     fn room_of(&self, index: usize, coming: usize) -> i32 {
-        let held = lock(&self.state).feeds[index].held.len() + coming;
-        let room = self.spec.max_in_flight.saturating_sub(held).min(MOST_PULLED);
+        let state = lock(&self.state);
+        let Part { held, window, .. } = &state.feeds[index];
+        let room = window.size().saturating_sub(held.len() + coming).min(MOST_PULLED);
         i32::try_from(room).unwrap_or(1)
     }
 
@@ -237,6 +240,7 @@ impl Inner {
                 ?denied,
                 "lease of pulled messages expired; handing them back"
             );
+            lock(&self.state).feeds[index].window.lost();
             self.hand_back(index, &ids(&ours)).await;
             return;
         }
@@ -278,6 +282,9 @@ impl Inner {
             Ok(()) => {
                 let mut state = lock(&self.state);
                 let part = &mut state.feeds[index];
+                if self.started.elapsed() > asked + self.lease / 3 {
+                    part.window.lost();
+                }
                 if part.generation == generation {
                     // Messages that arrived meanwhile have the lease that they came with.
                     part.until = part.since.map_or(asked, |since| since.min(asked)) + self.lease;
@@ -301,6 +308,7 @@ impl Inner {
                 return;
             }
             part.generation += 1;
+            part.window.lost();
             let ids = part.held.ack_ids();
             part.held.clear();
             ids
@@ -330,8 +338,10 @@ impl Inner {
         match self.line(index).acknowledge(&feed.path, &ids).await {
             Ok(()) => {
                 let mut state = lock(&self.state);
-                if state.feeds[index].generation == generation {
-                    state.feeds[index].held.settled(&numbers);
+                let part = &mut state.feeds[index];
+                if part.generation == generation {
+                    part.held.settled(&numbers);
+                    part.window.settled(numbers.len());
                 }
                 self.room.notify_waiters();
                 Ok(())

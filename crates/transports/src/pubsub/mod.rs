@@ -24,6 +24,7 @@ mod pushed;
 mod subscription;
 mod topology;
 mod url;
+mod window;
 mod wire;
 
 use std::collections::HashSet;

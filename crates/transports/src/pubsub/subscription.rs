@@ -14,6 +14,7 @@ use tokio::task::JoinHandle;
 
 use super::feeds::{FEEDS_PER_LINE, Feed, Inner, Part, State, keeper, pump};
 use super::held::Held;
+use super::window::Window;
 use super::{PubSub, lock, setup, topology};
 
 /// One process's part of a subscription.
@@ -57,6 +58,7 @@ impl PubSubSubscription {
             generation: 0,
             until: Duration::ZERO,
             since: None,
+            window: Window::up_to(spec.max_in_flight),
         };
         let inner = Arc::new(Inner {
             spec: spec.clone(),

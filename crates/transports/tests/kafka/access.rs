@@ -3,7 +3,6 @@
 
 use std::fs;
 use std::io::Write;
-use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -13,7 +12,7 @@ use std::time::{Duration, Instant};
 use chapar_catalog::{load, setup};
 use chapar_core::port::{ReadFrom, SeekTo, Subscription, Transport, TransportError};
 use chapar_testkit::need;
-use chapar_testkit::servers::{Instance, Kind, Launch, ServerError, kafka_tool};
+use chapar_testkit::servers::{Instance, Kind, Launch, ServerError, free_port, kafka_tool};
 use chapar_transports::kafka::{Kafka, KafkaOptions};
 
 use crate::house::House;
@@ -41,7 +40,7 @@ struct Locked {
 
 impl Locked {
     fn start() -> Result<Self, ServerError> {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let port = free_port().unwrap();
         let users: String = USERS.iter().map(|name| format!(" user_{name}=\"{name}\"")).collect();
         let module = "org.apache.kafka.common.security.plain.PlainLoginModule required";
         let server = Launch::of(Kind::Kafka)

@@ -1,21 +1,20 @@
 //! The network between us and the broker breaks, and the broker goes: nothing is lost, and the
 //! order holds.
 
-use std::net::TcpListener;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use chapar_core::port::{Outgoing, Subscription, Transport};
 use chapar_testkit::need;
 use chapar_testkit::proxy::Proxy;
-use chapar_testkit::servers::{Instance, Kind, Launch, ServerError};
+use chapar_testkit::servers::{Instance, Kind, Launch, ServerError, free_port};
 use chapar_transports::kafka::{Kafka, KafkaOptions};
 
 use crate::specifics::{message, options, spec, topic};
 
 /// A broker whose clients are told to come through a proxy.
 fn behind_a_proxy() -> Result<(Instance, Proxy, String), ServerError> {
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let port = free_port().unwrap();
     let proxy = Proxy::to(&format!("127.0.0.1:{port}")).unwrap();
     let listener = format!("PROXIED PLAINTEXT {port} {}", proxy.address().port());
     let server = Launch::of(Kind::Kafka).setting("+listener", listener).start()?;

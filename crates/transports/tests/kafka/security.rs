@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use chapar_core::port::{Transport, TransportError};
 use chapar_testkit::need;
-use chapar_testkit::servers::{Instance, Kind, Launch, ServerError};
+use chapar_testkit::servers::{Instance, Kind, Launch, ServerError, free_port};
 use chapar_transports::kafka::{Kafka, KafkaOptions};
 
 use crate::specifics::{fetch, message, options, spec, topic};
@@ -48,8 +48,7 @@ impl Vault {
         let folder = tempfile::tempdir().unwrap();
         sh(folder.path(), CERTIFICATES);
         let file = |name: &str| folder.path().join(name).display().to_string();
-        let free = || TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let [tls, mutual, scram, plain] = [free(), free(), free(), free()];
+        let [tls, mutual, scram, plain] = [(); 4].map(|()| free_port().unwrap());
         let listener = |name: &str, protocol: &str, port: u16| {
             ("+listener".to_owned(), format!("{name} {protocol} {port} {port}"))
         };

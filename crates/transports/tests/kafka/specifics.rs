@@ -374,7 +374,7 @@ async fn what_others_write_that_is_no_text_is_read_as_well_as_it_can_be() {
     let server = need!(servers::kafka());
     const TEST: &str =
         "kafka specifics::what_others_write_that_is_no_text_is_read_as_well_as_it_can_be";
-    let Some(python) = Python::with(TEST, &PACKAGES) else { return };
+    let Some(python) = Python::with(TEST, PACKAGES) else { return };
     let (kafka, topic) = (connect(&server, options("a")).await, topic());
     let reader = kafka.subscribe(&spec("desk", &[&topic])).await.unwrap();
     python.run_lines(NO_TEXT, &[server.url(), &topic]);

@@ -15,13 +15,14 @@ pub(crate) struct Python {
 }
 
 impl Python {
-    /// Gets packages such as `cloudevents==2.2.0` the first time, into the cache of the test
-    /// servers. Where they cannot be had the test is skipped by name; in CI that is an error.
-    pub(crate) fn with(test: &str, wanted: &[&str]) -> Option<Self> {
-        match packages(wanted) {
+    /// Gets packages the first time, into the cache of the test servers: those that `pins/python`
+    /// of the testkit lists under a name, with their hashes. Where they cannot be had the test is
+    /// skipped by name; in CI that is an error.
+    pub(crate) fn with(test: &str, wanted: &str) -> Option<Self> {
+        match servers::python_packages(wanted) {
             Ok(packages) => Some(Python { packages, variables: Vec::new() }),
             Err(why) if std::env::var("CI").is_ok_and(|ci| ci == "true") => {
-                panic!("{test} needs {wanted:?} for Python: {why}");
+                panic!("{test} needs {wanted} for Python: {why}");
             }
             Err(why) => {
                 use std::io::Write;
@@ -55,23 +56,6 @@ impl Python {
         command.env("PYTHONPATH", &self.packages).envs(self.variables.iter().cloned());
         command
     }
-}
-
-fn packages(wanted: &[&str]) -> Result<PathBuf, String> {
-    let name: String = wanted.join("-").replace("==", "-").replace(['[', ']'], "_");
-    let packages = servers::cache_dir().join(format!("python-{name}"));
-    if packages.is_dir() {
-        return Ok(packages);
-    }
-    std::fs::create_dir_all(servers::cache_dir()).map_err(|error| error.to_string())?;
-    let fresh = tempfile::tempdir_in(servers::cache_dir()).map_err(|error| error.to_string())?;
-    run(Command::new("python3")
-        .args(["-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--target"])
-        .arg(fresh.path())
-        .args(wanted))?;
-    // Another test program may have been faster; then its copy serves as well.
-    let _ = std::fs::rename(fresh.path(), &packages);
-    Ok(packages)
 }
 
 fn run(command: &mut Command) -> Result<String, String> {

@@ -89,9 +89,8 @@ fn cancel(booking: &Booking, reason: Reason) -> Step<Booking> {
 /// The booking stands without a key: the front desk hands one out.
 fn key_failed(event: LockVendorError, booking: &Booking) -> Step<Booking> {
     const QUEUE: &str = "insert into manual_key_queue (tenant, reservation, reason, queued_at) \
-        values (:tenant, $1, $2, $3) on conflict do nothing";
-    let now = jiff::Timestamp::now().as_microsecond();
-    Step::stay().execute(QUEUE, params![booking.reservation, event.reason, now])
+        values (:tenant, $1, $2, :now) on conflict do nothing";
+    Step::stay().execute(QUEUE, params![booking.reservation, event.reason])
 }
 
 const SET_STATE: &str =

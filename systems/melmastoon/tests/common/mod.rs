@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use chapar::{App, Chapar, Running, Store, StoreOptions, Tenant};
 use chapar_core::machine::retry::RetryPolicy;
-use chapar_sql::{SqlTransport, Value};
+use chapar_sql::{SqlTransport, Tables, Value};
 use chapar_testkit::servers::Database;
 use jiff::civil::Date;
 use melmastoon::events::{GuestRequired, Rail};
@@ -117,7 +117,7 @@ impl Hotel {
     /// The state of a booking, and the reason for it.
     pub(crate) async fn state(&self, reservation: &str) -> (String, Option<String>) {
         const STATE: &str = "select state, reason from reservations where id = $1";
-        let mut tx = self.chapar.store().begin_read().await.unwrap();
+        let mut tx = self.chapar.store().begin_report().await.unwrap();
         let row = tx.fetch_optional(STATE, vec![reservation.into()]).await.unwrap().unwrap();
         (row.get(0).unwrap(), row.get(1).unwrap())
     }
@@ -127,7 +127,7 @@ impl Hotel {
     }
 
     pub(crate) async fn count(&self, sql: &'static str, args: Vec<Value>) -> i64 {
-        let mut tx = self.chapar.store().begin_read().await.unwrap();
+        let mut tx = self.chapar.store().begin_report().await.unwrap();
         tx.fetch_optional(sql, args).await.unwrap().unwrap().get(0).unwrap()
     }
 
@@ -141,16 +141,16 @@ impl Hotel {
     /// Waits until nothing is on its way any more, and finds nothing wrong.
     pub(crate) async fn until_settled(&self) {
         until("nothing to be on its way", async || {
-            let mut tx = self.chapar.store().begin_read().await.unwrap();
-            let survey = tx.conn().survey().await.unwrap();
-            let verdict = tx.conn().verdict().await.unwrap();
-            survey.effects_pending == 0 && survey.timers == 0 && verdict.in_flight == 0
+            let mut tx = self.chapar.store().begin_report().await.unwrap();
+            let survey = tx.survey().counts().await.unwrap();
+            let census = tx.survey().census().await.unwrap();
+            survey.effects_pending == 0 && survey.timers == 0 && census.in_flight == 0
         })
         .await;
         let found = audit(self.chapar.store()).await.unwrap();
         assert!(found.is_clean(), "{found:#?}");
-        let mut tx = self.chapar.store().begin_read().await.unwrap();
-        assert_eq!(tx.conn().verdict().await.unwrap().lost, 0);
+        let mut tx = self.chapar.store().begin_report().await.unwrap();
+        assert_eq!(tx.survey().census().await.unwrap().lost, 0);
     }
 }
 

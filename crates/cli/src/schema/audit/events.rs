@@ -5,12 +5,13 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::path::Path;
 
 use anyhow::{Context, Result, bail, ensure};
+use chapar::ops::{KeptCursor, KeptEvent, Outbox};
 use chapar_core::dialect::{MAX_MESSAGE, Message};
 use chapar_core::{Envelope, Headers, Payload as Carried};
-use chapar_sql::{KeptCursor, KeptEvent, Store, StoreOptions};
 use serde_json::Value;
 
 use super::Tally;
+use crate::store;
 
 /// The payload of an event.
 pub(super) enum Payload {
@@ -56,14 +57,12 @@ pub(super) fn of_file(file: &Path, tally: &mut Tally<'_>) -> Result<()> {
 /// Walks over the log and the outbox, a page at a time and without a long transaction.
 pub(super) async fn of_store(url: &str, tally: &mut Tally<'_>) -> Result<()> {
     const PAGE: i64 = 500;
-    let store = Store::open(url, &StoreOptions::default()).await?;
+    let store = store::open(url).await?;
     store.check_schema().await?;
     let topics: Vec<String> = tally.schemas.keys().cloned().collect();
     let mut cursor = KeptCursor::default();
     while !cursor.is_at_end() {
-        let mut tx = store.begin_engine().await?;
-        let (events, next) = tx.conn().kept_events(&topics, tally.since, cursor, PAGE).await?;
-        tx.rollback().await?;
+        let (events, next) = Outbox::of(&store).kept(&topics, tally.since, cursor, PAGE).await?;
         cursor = next;
         for event in events {
             let carried = carried(&event, tally);

@@ -1,13 +1,15 @@
 //! The bypass of the gate: approved by a lead, with a reason, and recorded in the audit log.
 
 use anyhow::{Context, Result, ensure};
+use chapar::StoreError;
+use chapar::ops::{Operator, Versions};
 use chapar_catalog::gate::Gate;
 use chapar_compat::Severity;
-use chapar_sql::{AuditEntry, Store, StoreOptions};
 use serde_json::{Value, json};
 
 use super::Check;
 use crate::output::red;
+use crate::store;
 
 /// Who approves the change, and why.
 pub(super) struct Bypass<'a> {
@@ -53,20 +55,12 @@ impl<'a> Bypass<'a> {
         });
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let recorded = runtime.block_on(async {
-            let store = Store::open(self.store, &StoreOptions::default()).await?;
-            let mut tx = store.begin_engine().await?;
-            let entry = AuditEntry {
-                actor: self.lead,
-                action: "schema.check.bypass",
-                target: &args.system,
-                reason: self.incident,
-                detail: &detail.to_string(),
-            };
-            tx.conn().audit(&entry).await?;
-            tx.commit().await?;
+            let store = store::open(self.store).await?;
+            let by = Operator { name: self.lead, reason: self.incident };
+            Versions::of(&store).record_bypass(&args.system, &detail, by).await?;
             let url = store.url().to_owned();
             store.close().await;
-            Ok::<String, chapar_sql::StoreError>(url)
+            Ok::<String, StoreError>(url)
         });
         let url = recorded.context("the bypass could not be recorded, so it is refused")?;
         eprintln!("{}", red("BYPASS: the contracts are broken, and the change is accepted"));

@@ -1,10 +1,9 @@
 //! Output of the gate, as text, JSON and pull request annotations.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
 
 use anyhow::Result;
-use chapar_catalog::gate::{Finding, Gate};
+use chapar_catalog::gate::{Gate, GateFinding};
 use chapar_compat::{Severity, Verdict};
 
 use super::bypass::Bypass;
@@ -16,11 +15,8 @@ pub(super) fn out(args: &Check, gate: &Gate, bypass: Option<&Bypass<'_>>) -> Res
         Form::Json => json(args, gate, bypass)?,
         Form::Github => github(gate, bypass),
     };
-    match io::stdout().lock().write_all(text.as_bytes()) {
-        // A reader that closes the pipe early is not an error.
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
+    print!("{text}");
+    Ok(())
 }
 
 fn json(args: &Check, gate: &Gate, bypass: Option<&Bypass<'_>>) -> Result<String> {
@@ -97,7 +93,7 @@ fn github(gate: &Gate, bypass: Option<&Bypass<'_>>) -> String {
     text
 }
 
-fn named(finding: &Finding) -> String {
+fn named(finding: &GateFinding) -> String {
     let parts = [finding.subject.as_str(), finding.pointer.as_str()];
     let parts: Vec<&str> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     if parts.is_empty() { "the catalog".to_owned() } else { parts.join(" ") }

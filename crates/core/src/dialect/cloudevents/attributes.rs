@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use percent_encoding::{AsciiSet, CONTROLS, percent_decode_str, utf8_percent_encode};
 use serde_json::Value;
 
+use super::spec;
 use crate::dialect::free::{self, Field, Names, plain_json_goes_unsaid};
 use crate::dialect::{DecodeError, EncodeError, invalid, object_in, split_version};
 use crate::envelope::{Envelope, Payload, Tenant};
@@ -43,6 +44,10 @@ const NAMES: Names = Names(&[
     (Field::Traceparent, "traceparent"),
     (Field::Tracestate, "tracestate"),
 ]);
+
+/// Holds, as JSON text, fields whose values the specification forbids in the attribute of their
+/// name: a relative schema, a text with control characters.
+const UNFIT: &str = "unfitfields";
 
 /// Reserved names, which cannot be free extensions.
 const TAKEN: &[&str] = &[
@@ -87,8 +92,18 @@ pub(super) fn write(envelope: &Envelope) -> Result<Attributes, EncodeError> {
         }
     };
     if !envelope.metadata.is_empty() {
-        more.insert("metadata".into(), json_text(&envelope.metadata));
+        more.insert("metadata".into(), spec::json_text(&envelope.metadata).into());
     }
+    let mut first = vec![
+        ("specversion", "1.0".to_owned()),
+        ("id", envelope.id.to_string()),
+        ("type", if as_it_came { versioned } else { envelope.event_type.clone() }),
+        ("source", source),
+    ];
+    if envelope.occurred_at != Timestamp::UNIX_EPOCH {
+        first.push(("time", envelope.occurred_at.to_string()));
+    }
+    set_apart(envelope, &mut first, &mut more)?;
 
     let mut foreign = Vec::new();
     let mut packed = BTreeMap::new();
@@ -111,27 +126,80 @@ pub(super) fn write(envelope: &Envelope) -> Result<Attributes, EncodeError> {
         {
             packed.insert(name, value);
         }
-        more.insert("extensions".into(), json_text(&packed));
-    }
-
-    let event_type = if as_it_came { versioned } else { envelope.event_type.clone() };
-    let mut first = vec![
-        ("specversion", "1.0".to_owned()),
-        ("id", envelope.id.to_string()),
-        ("type", event_type),
-        ("source", source),
-    ];
-    if envelope.occurred_at != Timestamp::UNIX_EPOCH {
-        first.push(("time", envelope.occurred_at.to_string()));
+        more.insert("extensions".into(), spec::json_text(&packed).into());
     }
     Ok(Attributes { first, more, foreign })
 }
 
+/// Moves the values that the specification forbids into an attribute of their own.
+fn set_apart(
+    envelope: &Envelope,
+    first: &mut Vec<(&'static str, String)>,
+    more: &mut BTreeMap<String, Value>,
+) -> Result<(), EncodeError> {
+    let mut unfit = BTreeMap::new();
+    let mut kept = Vec::new();
+    for (name, text) in first.drain(..) {
+        let value = Value::String(text.clone());
+        match (name, spec::broken(name, &value)) {
+            (_, None) => kept.push((name, text)),
+            ("time", Some(_)) => {
+                unfit.insert(name.to_owned(), value);
+            }
+            ("source", Some(_)) => {
+                unfit.insert(name.to_owned(), value);
+                kept.push((name, service_source(&envelope.producer.service)));
+            }
+            // An event cannot do without these.
+            (_, Some(_)) => {
+                let field = if name == "id" { "id" } else { "event_type" };
+                let reason = "holds characters that no CloudEvent may hold";
+                return Err(EncodeError::Invalid { field, reason });
+            }
+        }
+    }
+    *first = kept;
+    more.retain(|name, value| {
+        let fits = spec::broken(name, value).is_none();
+        if !fits {
+            unfit.insert(name.clone(), value.take());
+        }
+        fits
+    });
+    if !unfit.is_empty() {
+        more.insert(UNFIT.into(), spec::json_text(&unfit).into());
+    }
+    Ok(())
+}
+
+/// Puts back what [`set_apart`] moved; all of it, or nothing where it is not ours.
+fn put_back(attributes: &mut BTreeMap<String, Value>) {
+    let Some(unfit) = attributes.get(UNFIT).and_then(Value::as_str).and_then(object_in) else {
+        return;
+    };
+    let ours = |(name, value): (&String, &Value)| {
+        let replaced = name == "source" || !attributes.contains_key(name);
+        let known = NAMES.0.iter().any(|(_, known)| known == name)
+            || matches!(name.as_str(), "source" | "time" | "tenantid" | "producerservice");
+        replaced && known && spec::broken(name, value).is_some()
+    };
+    if !unfit.is_empty() && unfit.iter().all(ours) {
+        attributes.remove(UNFIT);
+        attributes.extend(unfit);
+    }
+}
+
+/// Reads an envelope; a `strict` reader refuses what the specification forbids.
 pub(super) fn read(
     mut attributes: BTreeMap<String, Value>,
     content_type: Option<String>,
     payload: Payload,
+    strict: bool,
 ) -> Result<Envelope, DecodeError> {
+    if strict {
+        spec::check(&attributes, content_type.as_deref())?;
+    }
+    put_back(&mut attributes);
     let spec = required(&mut attributes, "specversion")?;
     if spec != "1.0" {
         return Err(invalid("specversion", &spec, "version 1.0 is read"));
@@ -189,18 +257,14 @@ pub(super) fn read(
 
 /// Whether an extension can be an attribute of its own without being read as something else.
 fn is_attribute(name: &str, value: &Value) -> bool {
-    let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
-    let scalar = match value {
-        Value::String(_) | Value::Bool(_) => true,
-        Value::Number(number) => number.as_i64().is_some_and(|n| i32::try_from(n).is_ok()),
-        _ => false,
-    };
     let ours = match name {
         "eventversion" => event_version(value).is_some(),
-        "metadata" | "extensions" => value.as_str().is_some_and(|text| object_in(text).is_some()),
+        "metadata" | "extensions" | UNFIT => {
+            value.as_str().is_some_and(|text| object_in(text).is_some())
+        }
         _ => TAKEN.contains(&name) || NAMES.reads(name, value),
     };
-    !name.is_empty() && name.bytes().all(plain) && scalar && !ours
+    spec::is_name(name) && spec::broken(name, value).is_none() && !ours
 }
 
 fn required(
@@ -249,7 +313,7 @@ fn integer(number: i64) -> Value {
 
 fn flatten(value: &mut Value) {
     match value {
-        Value::Object(_) => *value = Value::from(value.to_string()),
+        Value::Object(_) => *value = Value::from(spec::json_text(value)),
         Value::Number(number) => {
             if let Some(number) = number.as_i64() {
                 *value = integer(number);
@@ -257,10 +321,6 @@ fn flatten(value: &mut Value) {
         }
         _ => {}
     }
-}
-
-fn json_text<T: serde::Serialize>(value: &T) -> Value {
-    Value::from(serde_json::to_string(value).expect("memory takes every JSON value"))
 }
 
 const SERVICES: &str = "/services/";

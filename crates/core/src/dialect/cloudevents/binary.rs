@@ -42,7 +42,11 @@ pub(super) fn encode(binding: Binding, envelope: &Envelope) -> Result<Message, E
     Ok(Message { topic: None, headers, body })
 }
 
-pub(super) fn decode(binding: Binding, message: &Message) -> Result<Envelope, DecodeError> {
+pub(super) fn decode(
+    binding: Binding,
+    message: &Message,
+    strict: bool,
+) -> Result<Envelope, DecodeError> {
     let mut attributes = BTreeMap::new();
     let mut content_type = None;
     for (header, value) in &message.headers {
@@ -71,7 +75,7 @@ pub(super) fn decode(binding: Binding, message: &Message) -> Result<Envelope, De
         }
         _ => Payload::Bytes(message.body.clone()),
     };
-    attributes::read(attributes, content_type, payload)
+    attributes::read(attributes, content_type, payload, strict)
 }
 
 impl Binding {

@@ -2,10 +2,13 @@
 
 mod attributes;
 mod binary;
+mod spec;
 mod structured;
 
-use super::{DecodeError, Dialect, EncodeError, Message, check_canonical, check_size, essence};
-use crate::envelope::Envelope;
+use super::{
+    DecodeError, Dialect, EncodeError, Message, check_canonical, check_size, essence, json,
+};
+use crate::envelope::{Envelope, Tenant};
 
 /// CloudEvents 1.0.
 ///
@@ -31,7 +34,12 @@ use crate::envelope::Envelope;
 ///
 /// Foreign extensions keep their names and, in structured mode, their JSON types. A header has no
 /// types: names of booleans and integers are listed in `typedextensions`. A value that no attribute
-/// can hold (objects, invalid names) is JSON text in `extensions`.
+/// can hold (objects, invalid names) is JSON text in `extensions`; a canonical field that its own
+/// attribute cannot hold (a relative schema, control characters) is JSON text in `unfitfields`.
+///
+/// # The specification
+/// What is written keeps every rule of the specification about attributes. What is read must keep
+/// them too; [`lenient`](CloudEvents::lenient) reads the events of producers that do not.
 ///
 /// Text of a media type other than JSON is a payload of bytes. A structured message is recognised
 /// by its content type in binary mode too, as the bindings require.
@@ -73,6 +81,10 @@ impl Dialect for CloudEvents {
 
     fn encode(&self, envelope: &Envelope) -> Result<Message, EncodeError> {
         check_canonical(envelope)?;
+        if envelope.content_type.as_deref().is_some_and(|text| !spec::is_media_type(text)) {
+            let reason = "is not a media type such as application/xml";
+            return Err(EncodeError::Invalid { field: "content_type", reason });
+        }
         match self {
             CloudEvents::Structured => structured::encode(envelope),
             CloudEvents::Binary(binding) => binary::encode(*binding, envelope),
@@ -80,12 +92,67 @@ impl Dialect for CloudEvents {
     }
 
     fn decode(&self, message: &Message) -> Result<Envelope, DecodeError> {
+        self.read(message, true)
+    }
+
+    fn tenant(&self, message: &Message) -> Result<Tenant, DecodeError> {
+        match self {
+            CloudEvents::Structured => json::skim_tenant(self, message, "tenantid"),
+            CloudEvents::Binary(_) => Ok(self.decode(message)?.tenant),
+        }
+    }
+}
+
+impl CloudEvents {
+    /// The same form, read without asking whether the specification allows each attribute.
+    pub fn lenient(self) -> LenientCloudEvents {
+        LenientCloudEvents(self)
+    }
+
+    fn read(self, message: &Message, strict: bool) -> Result<Envelope, DecodeError> {
         check_size(message)?;
         match self {
             CloudEvents::Binary(binding) if !is_structured(message.header("content-type")) => {
-                binary::decode(*binding, message)
+                binary::decode(binding, message, strict)
             }
-            _ => structured::decode(message),
+            _ => structured::decode(message, strict),
+        }
+    }
+}
+
+/// [`CloudEvents`] of producers that do not keep the specification: relative `dataschema`, names
+/// with capitals, objects as extensions, times without seconds and the like are read and kept.
+/// What it writes keeps the specification.
+///
+/// ```
+/// use chapar_core::dialect::{CloudEvents, Dialect, Message};
+/// let body = r#"{"specversion": "1.0", "id": "42", "type": "a", "source": "/a", "myTag": "x"}"#;
+/// let message = Message::from_body(body);
+/// assert!(CloudEvents::Structured.decode(&message).is_err());
+/// let event = CloudEvents::Structured.lenient().decode(&message)?;
+/// assert_eq!(event.extensions["myTag"], "x");
+/// # Ok::<(), chapar_core::dialect::DecodeError>(())
+/// ```
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LenientCloudEvents(CloudEvents);
+
+impl Dialect for LenientCloudEvents {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+
+    fn encode(&self, envelope: &Envelope) -> Result<Message, EncodeError> {
+        self.0.encode(envelope)
+    }
+
+    fn decode(&self, message: &Message) -> Result<Envelope, DecodeError> {
+        self.0.read(message, false)
+    }
+
+    fn tenant(&self, message: &Message) -> Result<Tenant, DecodeError> {
+        match self.0 {
+            CloudEvents::Structured => json::skim_tenant(self, message, "tenantid"),
+            CloudEvents::Binary(_) => Ok(self.decode(message)?.tenant),
         }
     }
 }

@@ -2,6 +2,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use bytes::Bytes;
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use super::{NAME, STRUCTURED, attributes};
 use crate::dialect::json::{Object, Writer};
@@ -49,7 +50,7 @@ pub(super) fn encode(envelope: &Envelope) -> Result<Message, EncodeError> {
     })
 }
 
-pub(super) fn decode(message: &Message) -> Result<Envelope, DecodeError> {
+pub(super) fn decode(message: &Message, strict: bool) -> Result<Envelope, DecodeError> {
     let mut body = Object::parse(NAME, &message.body)?;
     let content_type: Option<String> = body.optional("datacontenttype")?;
     let base64: Option<String> = body.optional("data_base64")?;
@@ -70,14 +71,19 @@ pub(super) fn decode(message: &Message) -> Result<Envelope, DecodeError> {
         (None, Some(base64)) => {
             let bytes = BASE64.decode(&base64);
             let bytes = bytes.map_err(|e| invalid("data_base64", &base64, e.to_string()))?;
-            Payload::Bytes(bytes.into())
+            // JSON is JSON, however it travelled, so that it can also travel as a body.
+            let json = content_type.as_deref().is_some_and(is_json);
+            match serde_json::from_slice::<&RawValue>(&bytes) {
+                Ok(raw) if json => Payload::Json(raw.to_owned()),
+                _ => Payload::Bytes(bytes.into()),
+            }
         }
         (None, None) => Payload::Bytes(Bytes::new()),
     };
     let mut rest = body.rest()?;
     // The JSON format reads null as not set.
     rest.retain(|_, value| *value != Value::Null);
-    attributes::read(rest, content_type, payload)
+    attributes::read(rest, content_type, payload, strict)
 }
 
 fn is_text(media_type: &str) -> bool {

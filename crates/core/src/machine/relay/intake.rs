@@ -97,7 +97,7 @@ impl Relay {
             let full = chunk.rows.len() * 4 >= self.limit;
             self.poll_at = if full { now } else { now + self.pause };
         }
-        let bytes: usize = chunk.rows.iter().map(|row| row.body.len() + 256).sum();
+        let bytes: usize = chunk.rows.iter().map(OutboxRow::size).sum();
         if let Some(average) = bytes.checked_div(chunk.rows.len()) {
             let room = self.plan.bytes / self.plan.chunks.max(1) / average.max(1);
             // At most doubled: the next rows may be larger than these.

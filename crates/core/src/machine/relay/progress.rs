@@ -71,6 +71,7 @@ impl Relay {
 
     pub(super) fn checkpointed(&mut self, now: Duration) {
         self.asking.checkpoint = false;
+        self.failures = 0;
         self.wrote_at = now;
         let Some(written) = self.writing.take() else { return };
         self.base = written.checkpoint.tracks;
