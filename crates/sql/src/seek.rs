@@ -7,6 +7,7 @@ use jiff::Timestamp;
 
 use crate::conn::Conn;
 use crate::error::StoreError;
+use crate::log::topics;
 use crate::statement::Statement;
 use crate::tables::{Inbox, LogCursors, Tables};
 use crate::value::{Row, Value};
@@ -199,6 +200,7 @@ impl LogCursors<'_> {
             let args =
                 vec![subscription.into(), stretch.partition.into(), (stretch.first - 1).into()];
             self.0.run(&MOVE, args).await?;
+            topics::start_at_cursor(&mut self.0, subscription, Some(stretch.partition)).await?;
         }
         Ok(())
     }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use chapar_core::Id;
 use chapar_core::port::{
-    DeclaredSubscription, Delivery, Outgoing, Pruning, Subscription, SubscriptionSpec, TopicSpec,
-    Topology, Transport, TransportError,
+    DeclaredSubscription, Delivery, Outgoing, Pruning, SeekTo, Subscription, SubscriptionSpec,
+    TopicSpec, Topology, Transport, TransportError,
 };
 use chapar_sql::{SqlTransport, Store, StoreOptions};
 use chapar_testkit::conformance::{Bench, Need};
@@ -327,4 +327,47 @@ async fn only_the_message_that_the_database_refuses_is_refused_and_its_key_waits
     assert_eq!(said[3], "refused", "{answers:?}");
     assert_eq!(said[6], "waits", "a later one of its key: {answers:?}");
     assert_eq!(said.iter().filter(|said| **said == "published").count(), 7, "{answers:?}");
+}
+
+async fn a_topic_that_comes_later_starts_at_the_end(address: &str) {
+    let published = async |transport: &dyn Transport, topic: &str, n: usize| {
+        let message = Outgoing { topic: topic.into(), ..numbered("k", n) };
+        transport.publish(vec![message]).await.remove(0).unwrap();
+    };
+    let spec = |topics: &[&str]| SubscriptionSpec {
+        name: "reader".into(),
+        topics: topics.iter().map(|topic| (*topic).to_owned()).collect(),
+        ack_deadline: Duration::from_secs(30),
+        max_in_flight: 10,
+    };
+    let ids = |got: &[Delivery]| got.iter().map(|one| one.topic.clone()).collect::<Vec<_>>();
+    let old = connect(address, "old").await;
+    for (topic, n) in [("orders", 1), ("refunds", 2), ("orders", 3)] {
+        published(&*old, topic, n).await;
+    }
+    let reader = old.subscribe(&spec(&["orders"])).await.unwrap();
+    // It has the third message of the key, and dies before its cursor says so.
+    assert_eq!(ids(&fetch(&*reader, 2).await), ["orders", "orders"]);
+    drop(reader);
+    let new = connect(address, "new").await;
+    let reader = new.subscribe(&spec(&["orders", "refunds"])).await.unwrap();
+    published(&*new, "refunds", 4).await;
+    let again = fetch(&*reader, 3).await;
+    assert_eq!(ids(&again), ["orders", "orders", "refunds"], "the second is behind the third");
+    // An operator who wants what was before seeks back.
+    new.seek("reader", SeekTo::Beginning).await.unwrap();
+    let all = fetch(&*reader, 4).await;
+    assert_eq!(ids(&all), ["orders", "refunds", "orders", "refunds"]);
+}
+
+#[tokio::test]
+async fn a_topic_that_comes_later_starts_at_the_end_on_sqlite() {
+    let bench = SqliteBench::open(Need::Shared).unwrap();
+    a_topic_that_comes_later_starts_at_the_end(&bench.address()).await;
+}
+
+#[tokio::test]
+async fn a_topic_that_comes_later_starts_at_the_end_on_postgres() {
+    let bench = need!(PostgresBench::open(Need::Shared));
+    a_topic_that_comes_later_starts_at_the_end(&bench.address()).await;
 }

@@ -21,3 +21,14 @@ create table chapar.dropped_topics (
     primary key (subscription, topic, log_partition)
 );
 grant select, insert, update, delete on chapar.dropped_topics to chapar_engine;
+
+-- Where a topic starts that came to a running subscription. What is before it in the log lies among
+-- events of other topics that have been applied already.
+create table chapar.topic_starts (
+    subscription  text not null,
+    topic         text not null,
+    log_partition integer not null,
+    from_offset   bigint not null,
+    primary key (subscription, topic, log_partition)
+);
+grant select, insert, update, delete on chapar.topic_starts to chapar_engine;

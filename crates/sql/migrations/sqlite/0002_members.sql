@@ -15,3 +15,11 @@ create table chapar_dropped_topics (
     acked_offset  integer not null,
     primary key (subscription, topic, log_partition)
 ) strict, without rowid;
+
+create table chapar_topic_starts (
+    subscription  text not null,
+    topic         text not null,
+    log_partition integer not null,
+    from_offset   integer not null,
+    primary key (subscription, topic, log_partition)
+) strict, without rowid;

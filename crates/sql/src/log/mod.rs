@@ -10,7 +10,7 @@ mod plan;
 mod publish;
 mod reader;
 mod subscription;
-mod topics;
+pub(crate) mod topics;
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -213,6 +213,11 @@ async fn seek(conn: &mut Conn<'_>, subscription: &str, to: SeekTo) -> Result<(),
          (select next_offset - 1 from chapar.log_heads h where h.log_partition = c.log_partition)), \
          owner = null, epoch = epoch + 1, expires_at = clock_timestamp() where subscription = $1",
     );
+    let partition = match &to {
+        SeekTo::Position(position) => Some(position.partition),
+        _ => None,
+    };
+    topics::start_at_cursor(conn, subscription, partition).await?;
     match to {
         SeekTo::Beginning => conn.run(&TO_START, vec![subscription.into()]).await?,
         SeekTo::End => conn.run(&TO_END, vec![subscription.into()]).await?,

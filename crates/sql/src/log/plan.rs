@@ -58,12 +58,14 @@ impl SqlTransport {
             Statement::new("delete from chapar.subscriptions where subscription = $1");
         static DROPPED: Statement =
             Statement::new("delete from chapar.dropped_topics where subscription = $1");
+        static STARTS: Statement =
+            Statement::new("delete from chapar.topic_starts where subscription = $1");
         let mut tx = self.store.begin_engine().await?;
         let mut conn = tx.conn();
         let rows = conn.query(&LIVING, vec![subscription.into()]).await?;
         let living: i64 = rows.first().map(|row| row.get(0)).transpose()?.unwrap_or(0);
         if living == 0 {
-            for delete in [&MEMBERS, &CURSORS, &TOPICS, &DROPPED] {
+            for delete in [&MEMBERS, &CURSORS, &TOPICS, &DROPPED, &STARTS] {
                 conn.run(delete, vec![subscription.into()]).await?;
             }
         }

@@ -204,6 +204,8 @@ impl SqlSubscription {
             "select log_partition, log_offset, topic, ordering_key, headers, body, published_at \
              from chapar.log where log_partition = $1 and log_offset > $2 and log_offset < $3 \
              and topic in (select topic from chapar.subscriptions where subscription = $4) \
+             and not exists (select 1 from chapar.topic_starts s where s.subscription = $4 \
+             and s.log_partition = $1 and s.topic = chapar.log.topic and s.from_offset > log_offset) \
              order by log_offset limit $5",
         );
         // Messages that wait for their retry must not stop others from being read, up to a limit.

@@ -4,6 +4,10 @@
 //! is rolled out, old and new processes read one subscription. A topic is dropped when no living
 //! process reads it. Where its partitions were then is recorded, so that nothing is missed if a
 //! process reads it again, after a rollback or while the only one that reads it restarts.
+//!
+//! A topic that comes to a running subscription starts at the end of the log. Its earlier events lie
+//! among events of other topics that have been applied, perhaps of the same key, and would come
+//! after them. An operator who wants them seeks back.
 
 use std::collections::BTreeSet;
 
@@ -34,8 +38,51 @@ pub(super) async fn subscribe(
     }
     conn.run(&CURSORS, vec![(&spec.name).into()]).await?;
     if !added.is_empty() {
+        start_at_end(conn, &spec.name, &added).await?;
         take_up(conn, &spec.name, added).await?;
     }
+    Ok(())
+}
+
+/// Records where topics start that were added to a subscription whose partitions have been read.
+/// The cursors cannot tell: they are behind what their owners have applied.
+async fn start_at_end(
+    conn: &mut Conn<'_>,
+    subscription: &str,
+    topics: &[String],
+) -> Result<(), StoreError> {
+    // No message is published until this commits. So the owners, which learn of the topic at the
+    // same moment, have read nothing beyond these heads.
+    static LOCK: Statement = Statement::new(
+        "select log_partition from chapar.log_heads order by log_partition for update",
+    );
+    static START: Statement = Statement::new(
+        "insert into chapar.topic_starts (subscription, topic, log_partition, from_offset) \
+         select c.subscription, $2, c.log_partition, h.next_offset from chapar.cursors c \
+         join chapar.log_heads h on h.log_partition = c.log_partition \
+         where c.subscription = $1 and (c.epoch > 0 or c.acked_offset > 0) \
+         and not exists (select 1 from chapar.dropped_topics d where d.subscription = $1 and d.topic = $2) \
+         on conflict do nothing",
+    );
+    conn.query(&LOCK, vec![]).await?;
+    for topic in topics {
+        conn.run(&START, vec![subscription.into(), topic.into()]).await?;
+    }
+    Ok(())
+}
+
+/// After a seek every topic is read from the cursor on: in one partition, or in all.
+pub(crate) async fn start_at_cursor(
+    conn: &mut Conn<'_>,
+    subscription: &str,
+    partition: Option<u32>,
+) -> Result<(), StoreError> {
+    static FORGET: Statement = Statement::new(
+        "delete from chapar.topic_starts where subscription = $1 \
+         and log_partition = coalesce($2, log_partition)",
+    );
+    let partition = partition.map(i64::from);
+    conn.run(&FORGET, vec![subscription.into(), partition.into()]).await?;
     Ok(())
 }
 
