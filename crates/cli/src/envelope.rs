@@ -82,6 +82,10 @@ pub(crate) struct Validate {
     #[arg(long, value_enum, value_name = "DIALECT")]
     from: Option<Dialect>,
 
+    /// Read CloudEvents that break the specification's rules about attributes.
+    #[arg(long)]
+    lenient: bool,
+
     /// The event's contract declares it thin: its payload may have any size.
     #[arg(long)]
     thin: bool,
@@ -230,7 +234,8 @@ struct BrokenRule {
 fn validate(args: &Validate) -> Result<ExitCode, Trouble> {
     let input = args.source.read()?;
     let dialect = args.source.dialect(args.from, &input)?;
-    let profile = args.source.profile(dialect)?;
+    let mut profile = args.source.profile(dialect)?;
+    profile.lenient_reading |= args.lenient;
     let mut verdict = Validation {
         valid: false,
         dialect: name(dialect),

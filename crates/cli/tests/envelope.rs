@@ -203,6 +203,9 @@ fn a_cloud_event_against_the_specification_is_read_only_when_asked_for() {
     }
     let shown = chapar(&["show", "--lenient", "-"], event).ok();
     assert!(shown.text().contains("myTag"), "{}", shown.text());
+    let judged = chapar(&["validate", "--lenient", "-"], event);
+    judged.fails(1, "");
+    assert!(judged.text().contains("CH10"), "its system's rules are checked: {}", judged.text());
     let both = ["--from=cloudevents", "--to=cloudevents"];
     let convert = [&["convert", "--lenient"], &both[..], &["-"]].concat();
     let written = chapar(&convert, event).ok();

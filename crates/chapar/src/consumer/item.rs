@@ -9,7 +9,7 @@ use chapar_core::machine::admission::UNREADABLE;
 use chapar_core::machine::failure::FailureKind;
 use chapar_core::machine::order::Place;
 use chapar_core::port::{AckToken, Delivery};
-use chapar_core::{Envelope, Headers, rules};
+use chapar_core::{Code, Envelope, Headers, Violations, rules};
 use chapar_sql::Arrival;
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
@@ -183,7 +183,7 @@ impl Runner {
         };
         let envelope = self.chapar.dialect().decode(message).map_err(|error| error.to_string());
         let envelope = envelope.map_err(unusable(FailureKind::Undecodable))?;
-        self.check(&envelope, message, key).map_err(unusable(FailureKind::RuleViolation))?;
+        self.check(&envelope, message, key)?;
         if let (Some(registry), Some(topic)) = (self.chapar.registry(), &message.topic) {
             let checked = registry.check_read(topic, &envelope).and_then(|()| {
                 registry.check_message(topic, &message.body).map_err(SchemaRefusal::Invalid)
@@ -211,17 +211,36 @@ impl Runner {
         envelope: &Envelope,
         message: &Message,
         key: Option<&str>,
-    ) -> Result<(), String> {
+    ) -> Result<(), Unusable> {
         let tenant = envelope.tenant.as_str();
+        let broken = |reason: String, known| {
+            let kind = FailureKind::RuleViolation;
+            Unusable { kind, reason, known, unknown_schema: None }
+        };
         let of_one = self.chapar.check_tenant(None, tenant, message, key);
-        of_one.map_err(|error| error.to_string())?;
+        of_one.map_err(|error| broken(error.to_string(), None))?;
+        let known = || Some((envelope.id.to_string(), tenant.to_owned()));
         let profile = self.chapar.profile();
-        if let Some(topic) = &message.topic {
-            let subject = profile.subject(topic).map_err(|error| error.to_string())?;
-            rules::check_topic(envelope, &subject).map_err(|error| error.to_string())?;
-        }
-        rules::check(envelope, profile, true).map_err(|error| error.to_string())
+        let checked = |result: Result<(), Violations>| {
+            result.map_err(|violations| {
+                let known = known().filter(|_| !violations.iter().any(|v| doubts_tenant(v.code)));
+                broken(violations.to_string(), known)
+            })
+        };
+        // The rules about the envelope first: they say whether its tenant can be relied on.
+        checked(rules::check(envelope, profile, true))?;
+        let Some(topic) = &message.topic else { return Ok(()) };
+        let subject = profile.subject(topic);
+        let subject = subject.map_err(|error| broken(error.to_string(), known()))?;
+        checked(rules::check_topic(envelope, &subject))
     }
+}
+
+/// Whether an event that breaks a rule may be of another tenant than its envelope says, or has
+/// names that are too long to store. Its letter belongs to the platform.
+fn doubts_tenant(code: Code) -> bool {
+    use Code::{CrossTenant, ForeignTenant, TenantMismatch, TenantMissing, TooLong};
+    matches!(code, CrossTenant | ForeignTenant | TenantMismatch | TenantMissing | TooLong)
 }
 
 /// The name under which an event is claimed. Two versions of one fact have one, so that a

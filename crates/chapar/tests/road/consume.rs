@@ -258,7 +258,7 @@ async fn what_comes_in_keeps_the_rules_of_what_goes_out(house: House) {
     const TOPIC: &str = "melmastoon.ai_orchestrator.anomaly.detected.v1";
     let handler = async |_: std::sync::Arc<chapar::Envelope>, _: &mut Cx| Ok(());
     let running = house.run(patient("c").on_any(&[TOPIC], handler)).await;
-    let bare = serde_json::json!({
+    let mut bare = serde_json::json!({
         "eventId": "0190163d-8694-739b-aea5-966c26f8ad91",
         "eventType": "melmastoon.ai_orchestrator.anomaly.detected",
         "eventVersion": 1,
@@ -280,6 +280,18 @@ async fn what_comes_in_keeps_the_rules_of_what_goes_out(house: House) {
     let letter = house.letters().await.remove(0);
     assert_eq!(letter.kind, "rule_violation");
     assert!(letter.error.starts_with("CH1005"), "{}", letter.error);
+    assert_eq!(
+        (&*letter.arrival.tenant, &*letter.arrival.event_id),
+        ("acme", bare["eventId"].as_str().unwrap())
+    );
+    // Of one that names two tenants it is not known whose it is.
+    bare["eventId"] = "0190163d-8694-739b-aea5-966c26f8ad92".into();
+    bare["payload"]["tenantId"] = "blue".into();
+    house.publish_raw(TOPIC, "acme:2", bare.to_string().as_bytes()).await;
+    eventually("it is rejected too", async || house.letters().await.len() == 2).await;
+    let tenants: Vec<String> =
+        house.letters().await.into_iter().map(|one| one.arrival.tenant).collect();
+    assert!(tenants.contains(&"platform".to_owned()), "{tenants:?}");
     stop(running).await;
 }
 

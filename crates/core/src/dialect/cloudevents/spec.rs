@@ -116,9 +116,34 @@ fn is_uri_reference(text: &str) -> bool {
         Some(rest) => rest.split_at(rest.find(['/', '?']).unwrap_or(rest.len())),
         None => ("", rest),
     };
-    // Brackets stand around an IPv6 address only.
     let plain = |part: &str| !part.contains(['[', ']', '#']) && is_escaped(part);
-    is_escaped(authority) && plain(rest) && plain(fragment)
+    is_authority(authority) && plain(rest) && plain(fragment)
+}
+
+/// RFC 3986, `authority`: brackets stand around an IP address of version 6 or later, and a port is
+/// a number.
+fn is_authority(text: &str) -> bool {
+    let (user, address) = text.rsplit_once('@').unwrap_or(("", text));
+    let plain = |part: &str| !part.contains(['[', ']', '#', '@']) && is_escaped(part);
+    let (host, port) = match address.strip_prefix('[') {
+        Some(rest) => {
+            let Some((literal, port)) = rest.split_once(']') else { return false };
+            let later = literal.strip_prefix(['v', 'V']).is_some_and(|rest| {
+                rest.split_once('.').is_some_and(|(version, address)| {
+                    !version.is_empty()
+                        && version.bytes().all(|b| b.is_ascii_hexdigit())
+                        && !address.is_empty()
+                })
+            });
+            if !later && literal.parse::<std::net::Ipv6Addr>().is_err() {
+                return false;
+            }
+            (literal, port)
+        }
+        None => address.split_at(address.find(':').unwrap_or(address.len())),
+    };
+    let numbered = port.strip_prefix(':').unwrap_or(port).bytes().all(|b| b.is_ascii_digit());
+    plain(user) && plain(host) && numbered && (port.is_empty() || port.starts_with(':'))
 }
 
 fn scheme(text: &str) -> Option<&str> {
