@@ -264,12 +264,12 @@ impl<'a> Bench<'a> {
         let given = feed.given();
         self.next.set(self.next.get() + given);
         let mut conn = PgConnection::connect(&self.place.store).await?;
-        let (rows, claims, boxed): (i64, i64, i64) =
+        let (rows, claims, held): (i64, i64, i64) =
             sqlx::query_as(COUNT).fetch_one(&mut conn).await?;
         conn.close().await?;
         ensure!(rows == claims, "{name}: {claims} claims and {rows} rows");
-        ensure!(rows + boxed == given as i64, "{name}: {given} given, {rows} applied");
-        ensure!((boxed > 0) == (name == POISONED), "{name}: {boxed} in the boxes");
+        ensure!(rows + held == given as i64, "{name}: {given} given, {rows} applied");
+        ensure!((held > 0) == (name == POISONED), "{name}: {held} held");
         let per_event = |seconds: f64| seconds * 1e6 / given as f64;
         let database = after.1.zip(before.1).map(|(after, before)| per_event(after - before));
         let spent = (per_event(after.0 - before.0), database);

@@ -117,7 +117,7 @@ async fn judge(site: &Site, log: &LogReader, acts: &Acts) -> Result<Judged> {
         habits: diaries.habits,
         unknown,
         unknown_committed: (resolved + forgotten).saturating_sub(said).min(unknown),
-        parked: history.boxed.values().map(BTreeSet::len).sum(),
+        parked: history.held.values().map(BTreeSet::len).sum(),
         judgement,
     })
 }

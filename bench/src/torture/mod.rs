@@ -172,7 +172,7 @@ fn sum_up(
         applied_twice: judgement.applied_twice,
         out_of_order: judgement.out_of_order,
         unparked_followers: judgement.unparked_followers,
-        wrongly_boxed: judgement.wrongly_boxed,
+        wrongly_held: judgement.wrongly_held,
         resurrected: judgement.resurrected,
         duplicates_removed: removed + judgement.duplicates as u64,
         parked,

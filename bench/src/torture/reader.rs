@@ -84,7 +84,7 @@ pub(super) async fn known(
     }
     history.broker = Some(broker);
     read_lists(&mut history, connection).await?;
-    read_boxes(&mut history, &names, &site.run, connection).await?;
+    read_held(&mut history, &names, &site.run, connection).await?;
     read_quarantine(&mut history, &mut names, &site.run, connection).await?;
     acts.add_to(&mut history, site.promoted.load(Ordering::Relaxed), |event_id| {
         names.0.get(event_id).map(|about| about.id.clone())
@@ -118,17 +118,17 @@ async fn read_lists(history: &mut History, connection: &mut PgConnection) -> Res
     Ok(())
 }
 
-async fn read_boxes(
+async fn read_held(
     history: &mut History,
     names: &Names,
     run: &str,
     connection: &mut PgConnection,
 ) -> Result<()> {
-    const BOXED: &str = "select consumer, event_id, body, true from chapar.dead_letters \
+    const HELD: &str = "select consumer, event_id, body, true from chapar.dead_letters \
          where status <> 'closed' \
          union all select consumer, event_id, body, false from chapar.parked";
     let rows: Vec<(String, String, Vec<u8>, bool)> =
-        sqlx::query_as(BOXED).fetch_all(connection).await?;
+        sqlx::query_as(HELD).fetch_all(connection).await?;
     for (consumer, event_id, body, letter) in rows {
         let text = String::from_utf8_lossy(&body);
         let named = names.of(&event_id, &body, run).map(|about| about.id);
@@ -136,7 +136,7 @@ async fn read_boxes(
         if letter {
             history.letters.entry(consumer.clone()).or_default().insert(id.clone());
         }
-        history.boxed.entry(consumer).or_default().insert(id);
+        history.held.entry(consumer).or_default().insert(id);
     }
     Ok(())
 }

@@ -39,7 +39,7 @@ pub struct Report {
     /// Applied although an earlier event of their key is parked or a dead letter.
     pub unparked_followers: usize,
     /// Healthy events that were refused or became dead letters.
-    pub wrongly_boxed: usize,
+    pub wrongly_held: usize,
     /// Applied or published after an operator had given them up.
     pub resurrected: usize,
     /// Duplicates at the broker that consumers removed, and redeliveries.

@@ -185,10 +185,10 @@ fn view_json(view: &SagaView) -> Value {
             "attempts": effect.attempts, "due_at": effect.due_at,
             "last_error": effect.last_error,
         }),
-        Waiting::Box(boxed) => json!({
-            "for": boxed.kind, "id": boxed.letter, "consumer": boxed.consumer,
-            "event_id": boxed.event_id, "status": boxed.status, "error": boxed.error,
-            "since": boxed.since,
+        Waiting::Held(held) => json!({
+            "for": held.kind, "id": held.letter, "consumer": held.consumer,
+            "event_id": held.event_id, "status": held.status, "error": held.error,
+            "since": held.since,
         }),
         Waiting::Outbox { event_id, topic, error } => json!({
             "for": "outbox", "event_id": event_id, "topic": topic, "error": error,
@@ -261,9 +261,9 @@ fn describe(waiting: &Waiting) -> String {
                 }
             }
         }
-        Waiting::Box(boxed) => {
-            let id = boxed.letter.as_deref().unwrap_or_default();
-            red(&format!("{} {id} of {}: {}", boxed.kind, boxed.consumer, boxed.error))
+        Waiting::Held(held) => {
+            let id = held.letter.as_deref().unwrap_or_default();
+            red(&format!("{} {id} of {}: {}", held.kind, held.consumer, held.error))
         }
         Waiting::Outbox { event_id, topic, error } => {
             red(&format!("{topic} {event_id} to be published: {error}"))

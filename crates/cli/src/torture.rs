@@ -147,7 +147,7 @@ fn print_text(report: &Report) {
         ("applied twice", report.applied_twice),
         ("out of order", report.out_of_order),
         ("unparked followers", report.unparked_followers),
-        ("wrongly boxed", report.wrongly_boxed),
+        ("wrongly held", report.wrongly_held),
         ("resurrected", report.resurrected),
         ("parked", report.parked),
     ] {

@@ -229,7 +229,7 @@ fn every_failure_is_mended(hotel: &Hotel, processes: usize, broker: Option<&str>
     a_bug_is_mended_and_replayed(&desk, &saboteur);
     an_outage_is_replayed(&desk);
 
-    desk.until("the box is empty", |desk| {
+    desk.until("no letter is left", |desk| {
         // What was still being tried when the ledger came back may have failed since.
         if !desk.letters(&["--class", "vendor-outage"]).is_empty() {
             replay(desk, &["--class", "vendor-outage"]);

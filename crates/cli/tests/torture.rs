@@ -39,7 +39,7 @@ const VIOLATIONS: [&str; 7] = [
     "applied_twice",
     "out_of_order",
     "unparked_followers",
-    "wrongly_boxed",
+    "wrongly_held",
     "resurrected",
 ];
 
@@ -153,7 +153,7 @@ fn a_lease_without_an_epoch_loses_when_a_zombie_wakes_and_only_then() {
 fn trouble_of_the_database_that_is_taken_for_bad_data_quarantines_healthy_events() {
     need!(servers());
     let _alone = alone();
-    convict_on("sql:", "trouble-is-refusal", "rollbacks", &["wrongly_boxed"]);
+    convict_on("sql:", "trouble-is-refusal", "rollbacks", &["wrongly_held"]);
 }
 
 #[test]

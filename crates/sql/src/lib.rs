@@ -66,7 +66,7 @@ pub use saga::{DueTimer, HistoryEntry, SagaCard, SagaRow, SagaSummary};
 pub use seek::{Scope, Stretch, StretchCount};
 pub use statement::Statement;
 pub use store::{Backend, Nudges, Store, StoreOptions};
-pub use story::{Boxed, OutboxFailure, Reception, StoryEvent};
+pub use story::{HeldEvent, OutboxFailure, Reception, StoryEvent};
 pub use survey::{Census, ConsumerCount, OutboxLag, Survey};
 pub use tables::{
     AuditLog, Consumers, Effects, Inbox, Letters, LogCursors, OutboxRows, Projections, Sagas,

@@ -43,7 +43,7 @@ pub struct Reception {
 /// An event that is a dead letter, parked or stashed at a consumer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
-pub struct Boxed {
+pub struct HeldEvent {
     pub event_id: String,
     pub consumer: String,
     pub tenant: String,
@@ -147,8 +147,8 @@ impl Story<'_> {
     }
 
     /// The dead letters, parked and stashed rows of some events, including closed dead letters.
-    pub async fn boxes_of(&mut self, events: Vec<String>) -> Result<Vec<Boxed>, StoreError> {
-        static BOXES: Statement = Statement::new(
+    pub async fn held_events(&mut self, events: Vec<String>) -> Result<Vec<HeldEvent>, StoreError> {
+        static HELD: Statement = Statement::new(
             "select event_id, consumer, tenant, 'dead letter', id, status, error, first_failed_at \
              from chapar.dead_letters where event_id = any($1) \
              union all select event_id, consumer, tenant, 'parked', null, 'waiting', \
@@ -157,9 +157,9 @@ impl Story<'_> {
              union all select event_id, consumer, tenant, 'stash', null, 'waiting', \
              'came before its saga', stashed_at from chapar.saga_stash where event_id = any($1)",
         );
-        let rows = self.0.query(&BOXES, vec![events.into()]).await?;
-        let boxed = |row: &Row| {
-            Ok(Boxed {
+        let rows = self.0.query(&HELD, vec![events.into()]).await?;
+        let held = |row: &Row| {
+            Ok(HeldEvent {
                 event_id: row.get(0)?,
                 consumer: row.get(1)?,
                 tenant: row.get(2)?,
@@ -170,7 +170,7 @@ impl Story<'_> {
                 since: row.get(7)?,
             })
         };
-        rows.iter().map(boxed).collect()
+        rows.iter().map(held).collect()
     }
 
     /// The events that were appended under an idempotency key: tenant, topic, event, when.
@@ -282,14 +282,14 @@ impl Sagas<'_> {
 
 impl Letters<'_> {
     /// A dead letter, by its own id: its consumer, event, tenant, status, error and time.
-    pub async fn card(&mut self, id: &str) -> Result<Option<Boxed>, StoreError> {
+    pub async fn card(&mut self, id: &str) -> Result<Option<HeldEvent>, StoreError> {
         static LETTER: Statement = Statement::new(
             "select event_id, consumer, tenant, status, error, first_failed_at \
              from chapar.dead_letters where id = $1",
         );
         let rows = self.0.query(&LETTER, vec![id.into()]).await?;
         let letter = |row: &Row| {
-            Ok(Boxed {
+            Ok(HeldEvent {
                 event_id: row.get(0)?,
                 consumer: row.get(1)?,
                 tenant: row.get(2)?,

@@ -150,7 +150,7 @@ fn a_write_of_unknown_fate_may_be_there_once_or_not_at_all() {
 fn a_parked_key_is_a_prefix_and_its_follower_must_not_be_applied() {
     let mut history = good();
     list(&mut history, "desk", "a").truncate(1);
-    history.boxed.insert("desk".into(), ["a2", "a3"].map(String::from).into());
+    history.held.insert("desk".into(), ["a2", "a3"].map(String::from).into());
     found(&history, [0; 7]);
     history.apply("desk", "a", "a3");
     found(&history, [0, 0, 0, 0, 1, 0, 0]);
@@ -170,7 +170,7 @@ fn a_quarantined_key_waits_everywhere() {
 #[test]
 fn a_letter_that_was_replayed_blocks_nothing() {
     let mut history = good();
-    history.boxed.insert("desk".into(), ["a2".to_owned()].into());
+    history.held.insert("desk".into(), ["a2".to_owned()].into());
     found(&history, [0; 7]);
 }
 
@@ -243,7 +243,7 @@ fn only_an_ill_write_may_be_refused_or_become_a_letter() {
         for write in history.writes.iter_mut().filter(|write| write.id == "a3") {
             write.ill = ill;
         }
-        history.boxed.insert("desk".into(), ["a3".to_owned()].into());
+        history.held.insert("desk".into(), ["a3".to_owned()].into());
         history.letters.insert("desk".into(), ["a3".to_owned()].into());
         found(&history, [0, 0, 0, 0, 0, usize::from(!ill), 0]);
     }

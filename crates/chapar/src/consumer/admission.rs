@@ -29,7 +29,7 @@ pub(crate) struct Decided {
     pub(crate) flagged: HashSet<String>,
 }
 
-/// The boxes in which released items still lie, locked by this transaction.
+/// The rows of released items that are still held, locked by this transaction.
 #[derive(Default)]
 struct Locked {
     letters: HashSet<String>,
@@ -43,7 +43,7 @@ impl Runner {
     pub(crate) async fn admit(&self, tx: &mut Tx, items: &[Item]) -> Result<Admission, Failure> {
         let consumer = &self.consumer.name;
         // Locked before the facts are read: what another process did with it is then among them.
-        let locked = lock_boxes(tx, items).await?;
+        let locked = lock_held(tx, items).await?;
         let keys = |placed: bool| -> Vec<String> {
             let mut keys: Vec<String> = items
                 .iter()
@@ -122,7 +122,7 @@ impl Runner {
         facts
     }
 
-    /// Looks up what only few candidates need: redeliveries of a blocked key may lie in a box
+    /// Looks up what only few candidates need: redeliveries of a blocked key may be held
     /// themselves, and of a number that was passed the inbox knows whether it was applied.
     async fn look_closer(
         &self,
@@ -132,10 +132,10 @@ impl Runner {
     ) -> Result<(), Failure> {
         let consumer = &self.consumer.name;
         let owned = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<Vec<String>>();
-        let boxed = facts.may_be_boxed(candidates);
-        if !boxed.is_empty() {
-            for event in tx.letters().boxed_among(consumer, owned(&boxed)).await? {
-                facts.learn_boxed(event);
+        let held = facts.may_be_held(candidates);
+        if !held.is_empty() {
+            for event in tx.letters().held_among(consumer, owned(&held)).await? {
+                facts.learn_held(event);
             }
         }
         let passed = facts.passed(candidates);
@@ -152,7 +152,7 @@ impl Runner {
         }
         // What cannot be read, or is parked, is not claimed by a handler: its claim is looked up.
         let unusable = candidates.iter().filter(|candidate| !candidate.usable);
-        let mut doubtful = boxed;
+        let mut doubtful = held;
         doubtful.extend(passed.iter().copied().chain(unusable).map(|candidate| candidate.event));
         if !doubtful.is_empty() {
             for (event, again) in tx.inbox().claims_among(consumer, owned(&doubtful)).await? {
@@ -163,7 +163,7 @@ impl Runner {
     }
 }
 
-async fn lock_boxes(tx: &mut Tx, items: &[Item]) -> Result<Locked, Failure> {
+async fn lock_held(tx: &mut Tx, items: &[Item]) -> Result<Locked, Failure> {
     let (mut letters, mut parked, mut stashed) = (Vec::new(), Vec::new(), Vec::new());
     for item in items {
         match &item.released {

@@ -63,7 +63,7 @@ struct Claimed {
 struct After<'a> {
     results: Vec<(&'a Item, &'static str)>,
     filled: Vec<&'a Item>,
-    /// Those that leave a box.
+    /// Those that are released.
     left: Vec<&'a Item>,
 }
 
@@ -426,7 +426,7 @@ impl Runner {
             let stash = cx.engine().await?;
             let stashed = stash.stash().take(consumer, &saga, &key, tenant.as_str()).await?;
             for stashed in stashed {
-                let item = self.boxed(stashed.arrival);
+                let item = self.stored(stashed.arrival);
                 let event = (item.arrival.event_id.as_str(), item.arrival.topic.as_str());
                 let (consumer, tenant) = (&self.consumer.name, &item.arrival.tenant);
                 if cx.engine().await?.inbox().claim(consumer, tenant, &[event]).await?.is_empty() {
@@ -448,7 +448,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Takes an item out of its box; letters are closed together.
+    /// Removes a held item; letters are closed together.
     async fn leave_box(
         &self,
         tx: &mut Tx,

@@ -21,7 +21,7 @@ use crate::registry::SchemaRefusal;
 /// A delivery on its way through a consumer. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct Item {
-    /// What to acknowledge it by, unless it comes out of a box.
+    /// What to acknowledge it by, unless it was held.
     pub(crate) token: Option<AckToken>,
     pub(crate) arrival: Arc<Arrival>,
     pub(crate) envelope: Result<Arc<Envelope>, Unusable>,
@@ -104,20 +104,20 @@ impl Runner {
     }
 
     /// A stored item that is released inside of a transaction, where nothing is fetched.
-    pub(crate) fn boxed(&self, arrival: Arrival) -> Item {
-        let message = in_box(&arrival);
+    pub(crate) fn stored(&self, arrival: Arrival) -> Item {
+        let message = message_of(&arrival);
         let envelope = self.decode(&message, arrival.ordering_key.as_deref());
-        self.unboxed(arrival, &message, envelope, None)
+        self.item_of(arrival, &message, envelope, None)
     }
 
     /// A stored item that is released.
     pub(crate) async fn released(&self, arrival: Arrival, release: Release) -> Item {
-        let message = in_box(&arrival);
+        let message = message_of(&arrival);
         let envelope = self.decode_or_learn(&message, arrival.ordering_key.as_deref()).await;
-        self.unboxed(arrival, &message, envelope, Some(release))
+        self.item_of(arrival, &message, envelope, Some(release))
     }
 
-    fn unboxed(
+    fn item_of(
         &self,
         arrival: Arrival,
         message: &Message,
@@ -273,7 +273,7 @@ fn unreadable(topic: &str, key: Option<&str>, headers: &Headers, body: &[u8]) ->
 /// What the names of unreadable messages begin with.
 pub(crate) const NAMELESS: &str = "unreadable-";
 
-fn in_box(arrival: &Arrival) -> Message {
+fn message_of(arrival: &Arrival) -> Message {
     Message {
         topic: Some(arrival.topic.clone()),
         headers: arrival.headers.clone(),

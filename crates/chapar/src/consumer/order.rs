@@ -142,7 +142,7 @@ impl Runner {
         Ok(tx.inbox().advance_marks(&self.consumer.name, tenant, marks).await?)
     }
 
-    /// An event has gone into a box: those after it need not wait for it, and its number stays
+    /// An event is held now: those after it need not wait for it, and its number stays
     /// open for it.
     pub(crate) async fn pass_over(&self, tx: &mut Tx, item: &Item) -> Result<(), Failure> {
         let Some((key, place)) = item.placed() else { return Ok(()) };
@@ -171,7 +171,7 @@ impl Runner {
 }
 
 impl Item {
-    /// Its key and place, unless it comes out of a box: then its turn was decided before.
+    /// Its key and place, unless it was held: then its turn was decided before.
     pub(crate) fn placed(&self) -> Option<(&str, &Place)> {
         self.known_place().filter(|_| self.released.is_none())
     }

@@ -118,7 +118,7 @@ impl Runner {
     }
 
     /// Applies released items. What fails has the attempts of any event: it is tried again from
-    /// its box, and what follows it in its key stays there. Says whether all went well.
+    /// its table, and what follows it in its key stays there. Says whether all went well.
     async fn apply_released(&self, items: Vec<Item>) -> Result<bool, Failure> {
         let (mut applied, mut failed) = (Applied::default(), Vec::new());
         self.apply(items, &mut applied, &mut failed).await;
@@ -142,7 +142,7 @@ impl Runner {
         for stashed in tx.stash().take_expired(&self.consumer.name, now, AT_ONCE).await? {
             let (saga, key) = (&stashed.saga, &stashed.key);
             let failure = Failure::terminal(format!("saga {saga} {key} did not start in time"));
-            let item = self.boxed(stashed.arrival);
+            let item = self.stored(stashed.arrival);
             // Its followers were applied while it was stashed; they are not held back now.
             let letter = NewDeadLetter { blocks_key: false, ..self.letter(&item, &failure, now) };
             let id = tx.letters().bury(&letter).await?;

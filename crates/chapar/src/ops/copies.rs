@@ -1,6 +1,6 @@
 //! Copies of dead letters on the broker, for readers there.
 //!
-//! The box in the database is the truth, and the only thing that is replayed.
+//! The dead letter in the database is the truth, and the only thing that is replayed.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -41,22 +41,18 @@ pub async fn find(store: &Store, wanted: &str) -> Result<Vec<SearchResult>, Stor
             next: format!("chapar consumers show {}", reception.consumer),
         });
     }
-    let mut boxes = conn.story().boxes_of(vec![wanted.to_owned()]).await?;
-    boxes.extend(conn.letters().card(wanted).await?);
-    for boxed in boxes {
-        let next = match &boxed.letter {
+    let mut all = conn.story().held_events(vec![wanted.to_owned()]).await?;
+    all.extend(conn.letters().card(wanted).await?);
+    for held in all {
+        let next = match &held.letter {
             Some(id) => format!("chapar dlq show {id}"),
-            None => format!("chapar consumers show {}", boxed.consumer),
+            None => format!("chapar consumers show {}", held.consumer),
         };
         found.push(SearchResult {
-            found_as: if boxed.letter.is_some() {
-                "dead letter"
-            } else {
-                "parked or stashed event"
-            },
-            what: format!("{}: {} ({}): {}", boxed.consumer, boxed.kind, boxed.status, boxed.error),
-            tenant: boxed.tenant,
-            at: Some(boxed.since),
+            found_as: if held.letter.is_some() { "dead letter" } else { "parked or stashed event" },
+            what: format!("{}: {} ({}): {}", held.consumer, held.kind, held.status, held.error),
+            tenant: held.tenant,
+            at: Some(held.since),
             next,
         });
     }

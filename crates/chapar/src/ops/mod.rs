@@ -32,11 +32,11 @@ use audit_log::audit;
 pub use audit_log::audit_lines;
 pub use chapar_core::port::ReadFrom;
 pub use chapar_sql::{
-    AuditFilter, AuditLine, Boxed, Census, ConsumerCard, ConsumerCount, DeadLetter, DeclaredTimer,
-    DueTimer, EditedLetter, EffectCard, HistoryEntry, KeptCursor, KeptEvent, LetterFilter,
-    LetterGroup, OutboxFailure, OutboxLag, ParkedRow, ProjectionCard, QuarantineFilter, Rebased,
-    Reception, RelayCard, ReplayRun, SagaCard, SagaSummary, Scope, StoryEvent, Subscribed, Survey,
-    TopicReader,
+    AuditFilter, AuditLine, Census, ConsumerCard, ConsumerCount, DeadLetter, DeclaredTimer,
+    DueTimer, EditedLetter, EffectCard, HeldEvent, HistoryEntry, KeptCursor, KeptEvent,
+    LetterFilter, LetterGroup, OutboxFailure, OutboxLag, ParkedRow, ProjectionCard,
+    QuarantineFilter, Rebased, Reception, RelayCard, ReplayRun, SagaCard, SagaSummary, Scope,
+    StoryEvent, Subscribed, Survey, TopicReader,
 };
 pub use consumers::{ConsumerError, ConsumerView, Consumers};
 pub(crate) use copies::Copier;

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use chapar_core::Cause;
 use chapar_sql::{
-    AuditEntry, Boxed, Conn, DeclaredTimer, DueTimer, EffectCard, HistoryEntry, SagaCard, SagaRow,
-    SagaSummary, Store, StoreError, Tables,
+    AuditEntry, Conn, DeclaredTimer, DueTimer, EffectCard, HeldEvent, HistoryEntry, SagaCard,
+    SagaRow, SagaSummary, Store, StoreError, Tables,
 };
 use jiff::{SignedDuration, Timestamp};
 
@@ -40,7 +40,7 @@ pub enum Waiting {
     /// A call to the outside.
     Effect(EffectCard),
     /// An event of its correlation that is dead-lettered, parked or stashed.
-    Box(Boxed),
+    Held(HeldEvent),
     /// An event of its story that could not be published.
     Outbox {
         /// The event.
@@ -185,7 +185,7 @@ pub async fn retry_saga(
     let mut set_going = Vec::new();
     for waiting in &view.waits_for {
         match waiting {
-            Waiting::Box(Boxed { letter: Some(id), consumer, .. }) => {
+            Waiting::Held(HeldEvent { letter: Some(id), consumer, .. }) => {
                 let since = Some(remembered_since(Timestamp::now()));
                 if tx.letters().ask_for_replay(vec![id.clone()], None, since).await? > 0 {
                     set_going.push(format!("dead letter {id} goes to {consumer} again"));
@@ -340,9 +340,9 @@ async fn view(conn: &mut Conn<'_>, saga: &str, key: &str) -> Result<SagaView, Sa
         }
     }
     let ids = events.into_iter().map(|event| event.event_id).collect();
-    let boxes =
-        conn.story().boxes_of(ids).await?.into_iter().filter(|boxed| boxed.status != "closed");
-    waits_for.extend(boxes.map(Waiting::Box));
+    let held =
+        conn.story().held_events(ids).await?.into_iter().filter(|held| held.status != "closed");
+    waits_for.extend(held.map(Waiting::Held));
     let effects = effects_of(conn, &card.correlation_id, &card.tenant, card.started_at).await?;
     let open = effects.into_iter().filter(|(effect, _)| effect.finished_at.is_none());
     waits_for.extend(open.map(|(effect, _)| Waiting::Effect(effect)));

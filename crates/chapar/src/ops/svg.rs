@@ -119,11 +119,11 @@ impl Story {
                 let (from, to) = (sent, reception.processed_at);
                 lines.push(Line::Under { node, text, from, to, style });
             }
-            for boxed in &node.held {
-                let closed = boxed.status == "closed";
+            for held in &node.held {
+                let closed = held.status == "closed";
                 let style = if closed { Style::Passed } else { Style::Failed };
-                let text = format!("{} · {} · {}", boxed.consumer, boxed.kind, boxed.error);
-                lines.push(Line::Under { node, text, from: sent, to: boxed.since, style });
+                let text = format!("{} · {} · {}", held.consumer, held.kind, held.error);
+                lines.push(Line::Under { node, text, from: sent, to: held.since, style });
             }
             for effect in &node.effects {
                 let text = format!("{} · {}", effect.kind, effect.status);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use chapar_sql::{
-    Boxed, EffectCard, HistoryEntry, Reception, SagaCard, Store, StoreError, StoryEvent, Tables,
+    EffectCard, HeldEvent, HistoryEntry, Reception, SagaCard, Store, StoreError, StoryEvent, Tables,
 };
 use jiff::Timestamp;
 use serde_json::{Value, json};
@@ -35,7 +35,7 @@ pub struct Node {
     /// What consumers did with it.
     pub receptions: Vec<Reception>,
     /// Where it is or was dead-lettered, parked or stashed.
-    pub held: Vec<Boxed>,
+    pub held: Vec<HeldEvent>,
     /// The calls to the outside that it caused.
     pub effects: Vec<EffectCard>,
 }
@@ -62,7 +62,7 @@ pub async fn story(stores: &[Store], correlation: &str) -> Result<Option<Story>,
         let mut tx = store.begin_read().await?;
         let mut conn = tx.conn();
         parts.receptions.extend(conn.story().receptions(ids.clone()).await?);
-        parts.held.extend(conn.story().boxes_of(ids.clone()).await?);
+        parts.held.extend(conn.story().held_events(ids.clone()).await?);
         for tenant in &tenants {
             let since = began.unwrap_or_default();
             parts.effects.extend(effects_of(&mut conn, correlation, tenant, since).await?);
@@ -77,7 +77,7 @@ struct Parts {
     events: Vec<StoryEvent>,
     sagas: Vec<(SagaCard, Vec<HistoryEntry>)>,
     receptions: Vec<Reception>,
-    held: Vec<Boxed>,
+    held: Vec<HeldEvent>,
     effects: Vec<(EffectCard, Option<String>)>,
     cut: bool,
 }
@@ -168,9 +168,9 @@ impl Story {
         let events = self.events.iter().flat_map(|node| {
             let received = node.receptions.iter().map(|reception| reception.processed_at);
             let called = node.effects.iter().filter_map(|effect| effect.finished_at);
-            let boxed = node.held.iter().map(|boxed| boxed.since);
+            let held = node.held.iter().map(|held| held.since);
             let own = std::iter::once(node.event.written_at).chain(node.event.published_at);
-            own.chain(received).chain(called).chain(boxed).collect::<Vec<_>>()
+            own.chain(received).chain(called).chain(held).collect::<Vec<_>>()
         });
         let sagas = self.sagas.iter().flat_map(|(_, history)| history.iter().map(|h| h.at));
         events.chain(sagas).max().unwrap_or_default()
@@ -291,14 +291,14 @@ impl Story {
                 let result = result.map(|result| format!(" ({result})")).unwrap_or_default();
                 line(format!("{at:>9}  {under}✓ {who}{result}"));
             }
-            for boxed in &node.held {
-                let (at, who) = (since(began, boxed.since), &boxed.consumer);
-                let id = boxed.letter.as_deref().unwrap_or_default();
-                let mark = if boxed.status == "closed" { "✓" } else { "✗" };
-                let (kind, status) = (&boxed.kind, &boxed.status);
+            for held in &node.held {
+                let (at, who) = (since(began, held.since), &held.consumer);
+                let id = held.letter.as_deref().unwrap_or_default();
+                let mark = if held.status == "closed" { "✓" } else { "✗" };
+                let (kind, status) = (&held.kind, &held.status);
                 line(format!(
                     "{at:>9}  {under}{mark} {who}: {kind} {id} ({status}): {}",
-                    boxed.error
+                    held.error
                 ));
             }
             for effect in &node.effects {

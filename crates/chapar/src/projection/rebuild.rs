@@ -171,7 +171,7 @@ impl Builder {
         let mut from = marks;
         let mut to: BTreeMap<u32, u64> = BTreeMap::new();
         for mark in &tail {
-            // An event that was let out of a box lies before the snapshot's mark.
+            // An event that was released lies before the snapshot's mark.
             let first = from.entry(mark.partition).or_insert(mark.offset);
             *first = (*first).min(mark.offset.saturating_sub(1));
             let last = to.entry(mark.partition).or_default();
@@ -234,13 +234,14 @@ impl Builder {
             let (mut now, later): (Vec<Past>, Vec<Past>) =
                 past.into_iter().partition(|past| held.contains(&past.fact()));
             let ids: Vec<String> = later.iter().map(Past::fact).collect();
-            let boxes = tx.story().boxes_of(ids).await?;
+            let held = tx.story().held_events(ids).await?;
             for past in later {
                 let id = past.fact();
-                let boxed = boxes.iter().any(|b| b.consumer == self.folds.name && b.event_id == id);
+                let is_held =
+                    held.iter().any(|b| b.consumer == self.folds.name && b.event_id == id);
                 let forgotten =
                     work.since.is_some_and(|since| past.kept.delivery.published_at < since);
-                match forgotten && !boxed {
+                match forgotten && !is_held {
                     true => now.push(past),
                     false => work.left.push(past),
                 }

@@ -149,7 +149,7 @@ async fn a_schema_that_nobody_knows_is_dead_lettered_and_fetched_for_once(house:
     let shelf = Shelf::with(&bundle("1")).await;
     let running = consume(&house, shelf.registry().await).await;
     note(&house, &bundle("unheard of"), "a", 1..2).await;
-    eventually("it is in the box", async || house.letters().await.len() == 1).await;
+    eventually("it is a letter", async || house.letters().await.len() == 1).await;
     let letter = house.letters().await.remove(0);
     assert_eq!(letter.kind, "schema_invalid");
     let says = |what: &str| assert!(letter.error.contains(what), "{}", letter.error);
@@ -176,7 +176,7 @@ async fn a_corrupted_bundle_is_refused_and_the_one_before_stays(house: House) {
     {
         shelf.release(corrupted);
         note(&house, &new, &format!("new-{n}"), 1..2).await;
-        eventually("it is in the box", async || house.letters().await.len() == n + 1).await;
+        eventually("it is a letter", async || house.letters().await.len() == n + 1).await;
         assert_eq!(shelf.fetched(), n + 2);
     }
     let errors: Vec<_> = house.letters().await.into_iter().map(|letter| letter.error).collect();
@@ -192,7 +192,7 @@ async fn a_letter_that_came_before_its_schema_is_applied_when_it_is_replayed(hou
     let shelf = Shelf::with(&old).await;
     let running = consume(&house, shelf.registry().await.patience(Duration::ZERO)).await;
     note(&house, &new, "a", 1..2).await;
-    eventually("it is in the box", async || house.letters().await.len() == 1).await;
+    eventually("it is a letter", async || house.letters().await.len() == 1).await;
     shelf.release(text(&new));
     house.replay(&house.letters().await[0].id).await;
     eventually("it is applied", async || house.applied("a").await == [1]).await;

@@ -99,7 +99,7 @@ async fn what_comes_in_invalid_is_dead_lettered_and_an_unknown_field_is_not(hous
         .await
         .unwrap();
     eventually("the valid one is applied", async || house.applied("good").await == [1]).await;
-    eventually("the other is in the box", async || house.letters().await.len() == 1).await;
+    eventually("the other is a letter", async || house.letters().await.len() == 1).await;
     let letter = house.letters().await.remove(0);
     assert_eq!(letter.kind, "schema_invalid");
     assert!(letter.error.contains("/n: "), "{}", letter.error);

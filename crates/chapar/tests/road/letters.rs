@@ -409,7 +409,7 @@ async fn what_could_not_be_read_is_delivered_as_it_was_mended(house: House) {
     let message = Edit::Message(other.into());
     desk.edit_and_replay(&house.chapar, &letter.id, &message, BY).await.unwrap();
     eventually("it was applied", async || house.applied("a").await == [1, 2]).await;
-    eventually("the box is empty", async || house.letters().await.is_empty()).await;
+    eventually("no letter is left", async || house.letters().await.is_empty()).await;
     stop(running).await;
 }
 

@@ -122,7 +122,7 @@ async fn a_message_that_comes_in_broken_is_dead_lettered_with_its_field(house: H
     }
     let running = consume(&house, bank(&house, true)).await;
     eventually("the good one is applied", async || house.applied("good").await == [1]).await;
-    eventually("the other is in the box", async || house.letters().await.len() == 1).await;
+    eventually("the other is a letter", async || house.letters().await.len() == 1).await;
     let letter = house.letters().await.remove(0);
     assert_eq!(letter.kind, "schema_invalid");
     assert!(letter.error.contains("amount: amount must be greater than zero"), "{}", letter.error);

@@ -202,7 +202,7 @@ async fn a_parked_key_keeps_its_order_over_topics(house: House) {
     house.append_to(HELD, "a", 1, None).await;
     house.append_to(CONFIRMED, "a", 2, None).await;
     house.append_to(MODIFIED, "a", 3, None).await;
-    eventually("the first is in the box", async || house.letters().await.len() == 1).await;
+    eventually("the first is a letter", async || house.letters().await.len() == 1).await;
     assert_eq!(house.letters().await[0].followers, 0, "the third waits for the second");
     spread.let_go().await;
     eventually("both are parked", async || house.letters().await[0].followers == 2).await;

@@ -18,7 +18,7 @@ on_each_store!(
     a_rebuild_mends_what_was_spoilt,
     a_rebuild_from_the_snapshot_reads_only_what_came_after,
     a_game_day_compares_and_changes_nothing,
-    a_rebuild_leaves_out_what_lies_in_the_boxes,
+    a_rebuild_leaves_out_what_is_held,
     a_rebuild_has_what_operators_made_of_dead_letters,
     a_rebuild_has_what_the_inbox_has_forgotten,
     a_consumer_goes_back_to_the_snapshot,
@@ -193,7 +193,7 @@ async fn a_game_day_compares_and_changes_nothing(house: House) {
     stop(running).await;
 }
 
-async fn a_rebuild_leaves_out_what_lies_in_the_boxes(house: House) {
+async fn a_rebuild_leaves_out_what_is_held(house: House) {
     let broken = Arc::new(AtomicBool::new(true));
     let wrong = broken.clone();
     let fold = move |sum: &mut Option<Sum>, noted: &Noted| {
@@ -208,7 +208,7 @@ async fn a_rebuild_leaves_out_what_lies_in_the_boxes(house: House) {
     let running = app.start().await.unwrap();
     house.note("acme", "bad", 1..=2).await;
     house.note("acme", "good", [5]).await;
-    eventually("one in the box", async || house.letters().await.len() == 1).await;
+    eventually("one is a letter", async || house.letters().await.len() == 1).await;
     house.counted(1).await;
     house.built("rebuild").await;
     assert_eq!(house.sum("acme", "all").await, Some(Sum { events: 1, sum: 5, last: 5 }));
@@ -235,7 +235,7 @@ async fn a_rebuild_has_what_operators_made_of_dead_letters(house: House) {
     for (key, numbers) in [("once", [-1, 2]), ("again", [-5, 6])] {
         house.note("acme", key, numbers).await;
     }
-    eventually("both are in the box", async || house.letters().await.len() == 2).await;
+    eventually("both are letters", async || house.letters().await.len() == 2).await;
     let letters = Letters::of(house.chapar.store());
     let edit = async |key: &str, n: i64| {
         let by = Operator { name: "ada", reason: "a wrong sign" };

@@ -218,7 +218,7 @@ async fn an_early_event_whose_saga_never_comes_is_dead_lettered_and_can_be_repla
     let soon = counting().consumer(|consumer| consumer.stash_for(Duration::from_millis(300)));
     let running = run(&house, soon).await;
     house.note("acme", "a", [5]).await;
-    eventually("it is in the box", async || house.letters().await.len() == 1).await;
+    eventually("it is a letter", async || house.letters().await.len() == 1).await;
     let letter = house.letters().await.remove(0);
     assert_eq!(letter.error, "saga count a did not start in time");
     open(&house, "a").await;

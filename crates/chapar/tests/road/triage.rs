@@ -185,7 +185,7 @@ async fn a_saga_is_tried_again_by_its_dead_letters(house: House) {
     eventually("it has failed", async || house.letters().await.len() == 1).await;
     let view = view_saga(store, "trip", &key).await.unwrap();
     let stuck =
-        view.waits_for.iter().any(|w| matches!(w, Waiting::Box(b) if b.error.contains("not yet")));
+        view.waits_for.iter().any(|w| matches!(w, Waiting::Held(b) if b.error.contains("not yet")));
     assert!(stuck, "{:?}", view.waits_for);
     MENDED.lock().unwrap().push(key.clone());
     let set_going = retry_saga(store, "trip", &key, "ada", "mended").await.unwrap();

@@ -71,8 +71,8 @@ pub struct Facts {
     letters: HashMap<String, Vec<String>>,
     /// Keys with parked events: tenant and the first of them.
     parked: HashMap<String, Vec<(String, i64)>>,
-    /// Events that lie in a box: dead letters, parked or stashed.
-    boxed: HashSet<String>,
+    /// Events that are held: dead letters, parked or stashed.
+    held: HashSet<String>,
     /// Events that the inbox knows.
     claims: HashMap<String, Claim>,
     /// Where the consumer started on its topics: the first number, and how long ago.
@@ -159,9 +159,9 @@ impl Facts {
         self.parked.entry(key.to_owned()).or_default().push((tenant.to_owned(), first));
     }
 
-    /// An event lies in a box.
-    pub fn learn_boxed(&mut self, event: String) {
-        self.boxed.insert(event);
+    /// An event is held.
+    pub fn learn_held(&mut self, event: String) {
+        self.held.insert(event);
     }
 
     /// The inbox knows an event.
@@ -174,8 +174,8 @@ impl Facts {
         self.floors.insert(topic.to_owned(), (first, ago));
     }
 
-    /// The candidates that may lie in a box already: delivered ones whose key is blocked.
-    pub fn may_be_boxed<'a>(&self, candidates: &[Candidate<'a>]) -> Vec<&'a str> {
+    /// The candidates that may be held already: delivered ones whose key is blocked.
+    pub fn may_be_held<'a>(&self, candidates: &[Candidate<'a>]) -> Vec<&'a str> {
         let blocked = candidates.iter().filter(|it| self.is_delivered_and_blocked(it));
         blocked.map(|candidate| candidate.event).collect()
     }
@@ -326,7 +326,7 @@ fn delivered(
         return Decision::Wait;
     }
     let claim = facts.claims.get(candidate.event).copied();
-    let settled = claim == Some(Claim::Done) || facts.boxed.contains(candidate.event);
+    let settled = claim == Some(Claim::Done) || facts.held.contains(candidate.event);
     let blocked = facts.is_blocked(candidate.tenant, key);
     let go = |skips, fills| match (settled, blocked) {
         (true, _) => Decision::Settled,

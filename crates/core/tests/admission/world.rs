@@ -21,8 +21,8 @@ const RULES: Rules = Rules { gap: Duration::from_secs(30), parks: true, stops: f
 /// What goes wrong in a consumer that is built wrongly; the explorer must notice each.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Mutant {
-    /// A released event is applied without looking whether it still lies in its box.
-    BoxesAreNotLocked,
+    /// A released event is applied without looking whether it is still held.
+    HeldAreNotLocked,
     /// What was fetched before a seek is applied after it.
     EpochsAreIgnored,
     /// A redelivered dead letter is not recognised.
@@ -43,7 +43,7 @@ pub(crate) enum Mutant {
 
 impl Mutant {
     pub(crate) const ALL: [Mutant; 9] = [
-        Mutant::BoxesAreNotLocked,
+        Mutant::HeldAreNotLocked,
         Mutant::EpochsAreIgnored,
         Mutant::LettersAreNotRecognised,
         Mutant::GivingUpClaimsNothing,
@@ -206,7 +206,7 @@ impl World {
                 6..=17 => self.fetch(process),
                 18..=37 => self.work(process)?,
                 38..=43 => self.store_failed(process),
-                44..=47 => self.look_into_boxes(process),
+                44..=47 => self.look_at_held(process),
                 48..=54 => self.release(process)?,
                 55..=58 => self.acknowledge(process),
                 59 => self.disturb(process),
@@ -279,8 +279,8 @@ impl World {
         }
         if !self.is(Mutant::LettersAreNotRecognised) {
             let open = self.letters.iter().filter(|letter| letter.status != Status::Closed);
-            let boxed = open.map(|letter| letter.event).chain(self.parked.iter().map(|it| it.1));
-            boxed.for_each(|event| facts.learn_boxed(event.to_string()));
+            let held = open.map(|letter| letter.event).chain(self.parked.iter().map(|it| it.1));
+            held.for_each(|event| facts.learn_held(event.to_string()));
         }
         for (event, claim) in &self.inbox {
             facts.learn_claim(event.to_string(), *claim);
@@ -289,7 +289,7 @@ impl World {
     }
 
     fn origin(&self, item: &Item) -> Origin {
-        let any = self.is(Mutant::BoxesAreNotLocked);
+        let any = self.is(Mutant::HeldAreNotLocked);
         match item.release {
             None => Origin::Delivered,
             Some(Release::Letter(at)) => {
@@ -538,7 +538,7 @@ impl World {
     }
 
     /// Reads what can be released, to be applied later.
-    fn look_into_boxes(&mut self, process: usize) {
+    fn look_at_held(&mut self, process: usize) {
         let replayed =
             (0..self.letters.len()).filter(|at| self.letters[*at].status == Status::Replay);
         let mut released: VecDeque<Item> = replayed
@@ -632,7 +632,7 @@ impl World {
 
     /// All is to be applied again, from the beginning, but for what was deleted.
     fn seek(&mut self) {
-        // Where something lies in a box, what comes after it in the log is applied before it.
+        // Where something is held, what comes after it in the log is applied before it.
         if !self.parked.is_empty() || self.letters.iter().any(|it| it.status != Status::Closed) {
             return;
         }
@@ -670,7 +670,7 @@ impl World {
                 self.fetch(process);
                 self.work(process)?;
                 self.store_failed(process);
-                self.look_into_boxes(process);
+                self.look_at_held(process);
                 self.release(process)?;
                 self.acknowledge(process);
             }

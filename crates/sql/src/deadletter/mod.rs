@@ -265,19 +265,19 @@ impl Letters<'_> {
         rows.iter().map(|row| row.get(0)).collect()
     }
 
-    /// Which of these events of a consumer lie in a box: an open dead letter, parked or stashed.
-    pub async fn boxed_among(
+    /// Which of these events of a consumer are held: an open dead letter, parked or stashed.
+    pub async fn held_among(
         &mut self,
         consumer: &str,
         events: Vec<String>,
     ) -> Result<Vec<String>, StoreError> {
-        static BOXED: Statement = Statement::new(
+        static HELD: Statement = Statement::new(
             "select event_id from chapar.dead_letters where consumer = $1 and event_id = any($2) \
              and status <> 'closed' \
              union select event_id from chapar.parked where consumer = $1 and event_id = any($2) \
              union select event_id from chapar.saga_stash where consumer = $1 and event_id = any($2)",
         );
-        let rows = self.0.query(&BOXED, vec![consumer.into(), events.into()]).await?;
+        let rows = self.0.query(&HELD, vec![consumer.into(), events.into()]).await?;
         rows.iter().map(|row| row.get(0)).collect()
     }
 

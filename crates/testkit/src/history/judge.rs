@@ -59,14 +59,14 @@ impl<'h> Judge<'h> {
                     *latest = (*at).max(*latest);
                 }
             }
-            let boxed = history.boxed.get(consumer).unwrap_or(&none);
-            self.followers(consumer, &last_pass, boxed);
-            self.missing(consumer, &there, boxed, stage);
+            let held = history.held.get(consumer).unwrap_or(&none);
+            self.followers(consumer, &last_pass, held);
+            self.missing(consumer, &there, held, stage);
             if stage == Stage::Ended {
-                self.not_again(consumer, &there, boxed);
+                self.not_again(consumer, &there, held);
             }
         }
-        self.wrongly_boxed();
+        self.wrongly_held();
         self.judgement.lost = self.lost.len();
         self.judgement.phantom = self.phantoms.len();
         self.judgement
@@ -162,7 +162,7 @@ impl<'h> Judge<'h> {
         ));
     }
 
-    fn missing(&mut self, place: &str, there: &There<'_>, boxed: &BTreeSet<String>, stage: Stage) {
+    fn missing(&mut self, place: &str, there: &There<'_>, held: &BTreeSet<String>, stage: Stage) {
         let mut latest: HashMap<&str, u64> = HashMap::new();
         for id in there.keys() {
             let Some(write) = self.writes.get(id) else { continue };
@@ -176,7 +176,7 @@ impl<'h> Judge<'h> {
             if *fate != Fate::Committed
                 || there.contains_key(id.as_str())
                 || !self.reads(place, write)
-                || self.is_accounted(place, id, boxed)
+                || self.is_accounted(place, id, held)
             {
                 continue;
             }
@@ -190,7 +190,7 @@ impl<'h> Judge<'h> {
     }
 
     /// What a completed seek should have brought again.
-    fn not_again(&mut self, consumer: &str, there: &There<'_>, boxed: &BTreeSet<String>) {
+    fn not_again(&mut self, consumer: &str, there: &There<'_>, held: &BTreeSet<String>) {
         let of_consumer = |seek: &&Seek| seek.consumer == consumer && seek.done;
         let Some(seek) = self.history.seeks.iter().rfind(of_consumer) else { return };
         for write in &self.history.writes {
@@ -199,7 +199,7 @@ impl<'h> Judge<'h> {
             if *fate == Fate::Committed
                 && *at >= seek.target
                 && before
-                && !self.is_accounted(consumer, id, boxed)
+                && !self.is_accounted(consumer, id, held)
                 && self.lost.insert(id)
             {
                 self.tell(format!(
@@ -214,21 +214,21 @@ impl<'h> Judge<'h> {
         topics.get(&write.topic).is_some_and(|since| write.at >= *since)
     }
 
-    fn is_accounted(&self, place: &str, id: &str, boxed: &BTreeSet<String>) -> bool {
+    fn is_accounted(&self, place: &str, id: &str, held: &BTreeSet<String>) -> bool {
         let history = self.history;
-        boxed.contains(id)
+        held.contains(id)
             || history.quarantined.contains(id)
             || history.dropped.contains(id)
             || history.perhaps_dropped.contains(id)
             || history.given_up.get(place).is_some_and(|ids| ids.contains_key(id))
     }
 
-    /// Whatever is applied of a key must come before whatever lies in a box of it.
-    fn followers(&mut self, consumer: &str, lists: &LastPass<'h>, boxed: &BTreeSet<String>) {
+    /// Whatever is applied of a key must come before whatever is held of it.
+    fn followers(&mut self, consumer: &str, lists: &LastPass<'h>, held: &BTreeSet<String>) {
         let mut first: HashMap<&str, &Write> = HashMap::new();
-        for id in boxed.iter().chain(&self.history.quarantined) {
+        for id in held.iter().chain(&self.history.quarantined) {
             let Some(write) = self.writes.get(id.as_str()).copied() else { continue };
-            // One that was replayed since lies in no box any more, whatever the box says.
+            // One that was replayed since is not held any more, whatever the table says.
             let has = |list: &&[Applied]| list.iter().any(|it| it.id == *id);
             if write.fate == Fate::Forgotten || lists.get(write.key.as_str()).is_some_and(has) {
                 continue;
@@ -243,10 +243,8 @@ impl<'h> Judge<'h> {
                 let Some(write) = self.writes.get(id.as_str()).copied() else { continue };
                 if write.n > blocked.n && write.fate != Fate::Forgotten {
                     self.judgement.unparked_followers += 1;
-                    let text = format!(
-                        "{consumer} applied {id} of {key} though {} lies in a box",
-                        blocked.id
-                    );
+                    let text =
+                        format!("{consumer} applied {id} of {key} though {} is held", blocked.id);
                     self.tell(text);
                 }
             }
@@ -254,7 +252,7 @@ impl<'h> Judge<'h> {
     }
 
     /// Only what is wrong itself may be refused or become a letter.
-    fn wrongly_boxed(&mut self) {
+    fn wrongly_held(&mut self) {
         let history = self.history;
         let letters: BTreeMap<&str, &BTreeSet<String>> = history
             .letters
@@ -266,7 +264,7 @@ impl<'h> Judge<'h> {
             for id in ids {
                 let Some(write) = self.writes.get(id.as_str()).copied() else { continue };
                 if !write.ill && write.fate != Fate::Forgotten {
-                    self.judgement.wrongly_boxed += 1;
+                    self.judgement.wrongly_held += 1;
                     self.tell(format!("{place} has {id} of {}, which is healthy", write.key));
                 }
             }

@@ -4,11 +4,11 @@
 //! Writers log what they wrote and whether it committed. Consumers keep a list per key in a table of their own
 //! business. An independent reader provides the broker's log. Operators log what they asked for. From these alone:
 //!
-//! * every acknowledged write is applied once by every consumer that reads its topic, or lies in a box;
+//! * every acknowledged write is applied once by every consumer that reads its topic, or is held;
 //! * a write that failed is never applied, and nothing is applied that was not written;
 //! * a write whose fate is unknown is applied at most once;
 //! * a key's list, and the first appearances of a key in the broker's log, are in the order of the commits;
-//! * nothing of a key is applied behind an event that lies in a box, and no healthy event becomes a letter or is refused;
+//! * nothing of a key is applied behind an event that is held, and no healthy event becomes a letter or is refused;
 //! * after a seek that applies again, a list goes back once, and all that was written since its target comes again;
 //! * what an operator has given up is never applied afterwards, and what was dropped is never published.
 //!
@@ -115,7 +115,7 @@ pub struct History {
     /// The broker's log from its beginning, where it was read.
     pub broker: Option<Vec<Message>>,
     /// Per consumer, the writes that lie among its dead letters or parked followers.
-    pub boxed: BTreeMap<String, BTreeSet<String>>,
+    pub held: BTreeMap<String, BTreeSet<String>>,
     /// Of those, the dead letters themselves.
     pub letters: BTreeMap<String, BTreeSet<String>>,
     /// Writes that lie in quarantine, before the broker, or wait behind one that does.
@@ -145,7 +145,7 @@ pub struct Judgement {
     pub unknown: usize,
     /// Acknowledged writes that the database was allowed to forget, and has.
     pub forgotten: usize,
-    /// Acknowledged writes that are missing from the broker or at a consumer, and lie in no box.
+    /// Acknowledged writes that are missing from the broker or at a consumer, and are not held.
     pub lost: usize,
     /// Writes that were published or applied though they failed, or that were never written.
     pub phantom: usize,
@@ -153,10 +153,10 @@ pub struct Judgement {
     pub applied_twice: usize,
     /// Writes that came behind a later one of their key.
     pub out_of_order: usize,
-    /// Writes that were applied though an earlier one of their key lies in a box.
+    /// Writes that were applied though an earlier one of their key is held.
     pub unparked_followers: usize,
     /// Healthy writes that were refused or became dead letters.
-    pub wrongly_boxed: usize,
+    pub wrongly_held: usize,
     /// Writes that were applied or published after an operator had given them up.
     pub resurrected: usize,
     /// Messages of the broker beyond the first of a write.
@@ -174,7 +174,7 @@ impl Judgement {
             ("applied_twice", self.applied_twice),
             ("out_of_order", self.out_of_order),
             ("unparked_followers", self.unparked_followers),
-            ("wrongly_boxed", self.wrongly_boxed),
+            ("wrongly_held", self.wrongly_held),
             ("resurrected", self.resurrected),
         ]
     }
