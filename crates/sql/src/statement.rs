@@ -11,7 +11,7 @@ use crate::store::Backend;
 /// | `$1 * interval '1 microsecond'` | `$1` |
 /// | `= any($1)` | `in (select value from json_each($1))` |
 /// | `json_build_array(…)::text` | `json_array(…)` |
-/// | `for update`, `skip locked` | nothing: there is one writer |
+/// | `for update`, `for share`, `skip locked` | nothing: there is one writer |
 #[derive(Debug)]
 pub struct Statement {
     postgres: &'static str,
@@ -44,7 +44,8 @@ fn to_sqlite(postgres: &str) -> String {
         .replace("json_build_array(", "json_array(")
         .replace("::text", "")
         .replace(" for update skip locked", "")
-        .replace(" for update", "");
+        .replace(" for update", "")
+        .replace(" for share", "");
     let mut out = String::with_capacity(text.len());
     let mut rest = text.as_str();
     while let Some((before, after)) = rest.split_once("= any(") {

@@ -22,13 +22,15 @@ create table chapar.dropped_topics (
 );
 grant select, insert, update, delete on chapar.dropped_topics to chapar_engine;
 
--- Where a topic starts that came to a running subscription. What is before it in the log lies among
--- events of other topics that have been applied already.
+-- Where the keys of a topic start that came to a running subscription: behind the last event of the
+-- key, of whichever topic, that had been applied by then.
 create table chapar.topic_starts (
     subscription  text not null,
     topic         text not null,
     log_partition integer not null,
-    from_offset   bigint not null,
-    primary key (subscription, topic, log_partition)
+    tenant        text not null,
+    ordering_key  text not null,
+    behind_offset bigint not null,
+    primary key (subscription, topic, log_partition, tenant, ordering_key)
 );
 grant select, insert, update, delete on chapar.topic_starts to chapar_engine;

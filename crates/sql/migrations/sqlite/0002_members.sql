@@ -20,6 +20,8 @@ create table chapar_topic_starts (
     subscription  text not null,
     topic         text not null,
     log_partition integer not null,
-    from_offset   integer not null,
-    primary key (subscription, topic, log_partition)
+    tenant        text not null,
+    ordering_key  text not null,
+    behind_offset integer not null,
+    primary key (subscription, topic, log_partition, tenant, ordering_key)
 ) strict, without rowid;

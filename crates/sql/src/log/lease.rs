@@ -17,7 +17,7 @@ use crate::conn::Conn;
 use crate::error::StoreError;
 use crate::statement::Statement;
 use crate::tables::Tables;
-use crate::value::Value;
+use crate::value::{Row, Value};
 
 impl SqlSubscription {
     /// Takes a turn if one is due: renews the lease, gives back what is more than a fair share,
@@ -56,6 +56,15 @@ impl SqlSubscription {
         Ok(())
     }
 
+    /// Joins without taking a partition yet, so that its topics are those of a living process from
+    /// the beginning.
+    pub(super) async fn join(&self) -> Result<(), StoreError> {
+        let mut tx = self.transport.store.begin_engine().await?;
+        topics::subscribe(&mut tx.conn(), &self.spec).await?;
+        self.renew(&mut tx.conn()).await?;
+        tx.commit().await
+    }
+
     /// Leaves: partitions and membership are free for others at once.
     pub(super) async fn release(&self) -> Result<(), StoreError> {
         static RELEASE: Statement = Statement::new(
@@ -92,53 +101,55 @@ impl SqlSubscription {
     }
 
     async fn roster(&self, conn: &mut Conn<'_>) -> Result<Roster<u32>, StoreError> {
-        static MEMBERS: Statement = Statement::new(
-            "select owner, case when expires_at > clock_timestamp() then 1 else 0 end, topics \
-             from chapar.members where subscription = $1",
-        );
         static CURSORS: Statement = Statement::new(
             "select log_partition, case when expires_at > clock_timestamp() then owner end, epoch \
              from chapar.cursors where subscription = $1",
         );
         let name = &self.spec.name;
-        let mut members = Vec::new();
-        for row in conn.query(&MEMBERS, vec![name.into()]).await? {
-            let lease = match row.get::<i64>(1)? {
-                0 => LeaseState::Expired,
-                _ => LeaseState::Valid,
-            };
-            let topics: BTreeSet<String> =
-                serde_json::from_str(&row.get::<String>(2)?).unwrap_or_default();
-            members.push((row.get::<String>(0)?, lease, topics));
-        }
-        let read = topics::read(conn, name).await?;
-        let living = || members.iter().filter(|(_, lease, _)| *lease == LeaseState::Valid);
-        let unread: Vec<String> = read
-            .iter()
-            .filter(|topic| !living().any(|(_, _, topics)| topics.contains(*topic)))
-            .cloned()
-            .collect();
+        // In this order: a process that joins adds its topics and itself in one transaction.
+        let mut read = topics::read(conn, name).await?;
+        let mut members = self.members(conn).await?;
+        let unread = unread(&read, &members);
         if !unread.is_empty() {
-            topics::drop_unread(conn, name, unread.clone()).await?;
+            let locked = topics::lock(conn, name, unread).await?;
+            members = self.members(conn).await?;
+            let unread = self::unread(&locked, &members);
+            read.retain(|topic| !unread.contains(topic));
+            topics::drop_unread(conn, name, unread).await?;
         }
         // Every partition has messages of every topic.
-        let reads_all = |topics: &BTreeSet<String>| {
-            read.iter().all(|t| topics.contains(t) || unread.contains(t))
-        };
-        let complete = living().any(|(_, _, topics)| reads_all(topics));
+        let reads_all = |member: &Member| read.is_subset(&member.topics);
+        let complete = members.iter().any(|member| member.lives() && reads_all(member));
         let mut roster = Roster::default();
-        for (owner, lease, topics) in members {
-            let reads = match !complete || reads_all(&topics) {
+        for member in members {
+            let reads = match !complete || reads_all(&member) {
                 true => Reads::All,
                 false => Reads::Only(BTreeSet::new()),
             };
-            roster.members.insert(owner, Standing { lease, reads });
+            roster.members.insert(member.owner, Standing { lease: member.lease, reads });
         }
         for row in conn.query(&CURSORS, vec![(&self.spec.name).into()]).await? {
             let claim = Claim { owner: row.get(1)?, epoch: row.get::<i64>(2)? as u64 };
             roster.partitions.insert(row.get::<i64>(0)? as u32, claim);
         }
         Ok(roster)
+    }
+
+    async fn members(&self, conn: &mut Conn<'_>) -> Result<Vec<Member>, StoreError> {
+        static MEMBERS: Statement = Statement::new(
+            "select owner, case when expires_at > clock_timestamp() then 1 else 0 end, topics \
+             from chapar.members where subscription = $1",
+        );
+        let rows = conn.query(&MEMBERS, vec![(&self.spec.name).into()]).await?;
+        let member = |row: &Row| {
+            let lease = match row.get::<i64>(1)? {
+                0 => LeaseState::Expired,
+                _ => LeaseState::Valid,
+            };
+            let topics = serde_json::from_str(&row.get::<String>(2)?).unwrap_or_default();
+            Ok(Member { owner: row.get(0)?, lease, topics })
+        };
+        rows.iter().map(member).collect()
     }
 
     async fn remove_expired(&self, conn: &mut Conn<'_>) -> Result<(), StoreError> {
@@ -213,4 +224,23 @@ impl SqlSubscription {
         terms.push((self.transport.lease.as_micros() as i64).into());
         terms
     }
+}
+
+/// A process of a subscription, as its row says.
+struct Member {
+    owner: String,
+    lease: LeaseState,
+    topics: BTreeSet<String>,
+}
+
+impl Member {
+    fn lives(&self) -> bool {
+        self.lease == LeaseState::Valid
+    }
+}
+
+/// The topics that no living process reads.
+fn unread(topics: &BTreeSet<String>, members: &[Member]) -> Vec<String> {
+    let read = |topic: &String| members.iter().any(|m| m.lives() && m.topics.contains(topic));
+    topics.iter().filter(|topic| !read(topic)).cloned().collect()
 }

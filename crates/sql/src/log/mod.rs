@@ -90,8 +90,9 @@ impl Transport for SqlTransport {
         spec: &'a SubscriptionSpec,
     ) -> BoxFuture<'a, Result<Box<dyn Subscription>, TransportError>> {
         Box::pin(async move {
-            self.apply(&[], std::slice::from_ref(spec)).await?;
-            Ok(Box::new(SqlSubscription::new(self.clone(), spec)) as Box<dyn Subscription>)
+            let subscription = SqlSubscription::new(self.clone(), spec);
+            subscription.join().await.map_err(unavailable)?;
+            Ok(Box::new(subscription) as Box<dyn Subscription>)
         })
     }
 

@@ -205,7 +205,8 @@ impl SqlSubscription {
              from chapar.log where log_partition = $1 and log_offset > $2 and log_offset < $3 \
              and topic in (select topic from chapar.subscriptions where subscription = $4) \
              and not exists (select 1 from chapar.topic_starts s where s.subscription = $4 \
-             and s.log_partition = $1 and s.topic = chapar.log.topic and s.from_offset > log_offset) \
+             and s.topic = chapar.log.topic and s.log_partition = $1 and s.tenant = chapar.log.tenant \
+             and s.ordering_key = chapar.log.ordering_key and s.behind_offset > log_offset) \
              order by log_offset limit $5",
         );
         // Messages that wait for their retry must not stop others from being read, up to a limit.
