@@ -33,4 +33,4 @@ create table chapar.topic_starts (
     behind_offset bigint not null,
     primary key (subscription, topic, log_partition, tenant, ordering_key)
 );
-grant select, insert, update, delete on chapar.topic_starts to chapar_engine;
+call chapar.protect_own('chapar.topic_starts'::regclass);
